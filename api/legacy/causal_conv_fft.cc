@@ -1,0 +1,278 @@
+// cudnnFFTCausalConv1d{Forward,Backward} and cudnnLongFFTCausalConv1d{Forward,Backward,
+// GetBufferSizes} of cudnn_subquadratic_ops.h (9.26): long filters, a row for each channel, whose
+// first tap stands on the place itself.
+//
+//   y[n,c,l] = sum over k of w[c,k] x[n, c, l - k]        dx, dw: its gradients, in the tensors' type
+//
+// What the names say of transforms is how NVIDIA's library does it; which shapes they take is the
+// contract, and so is the size of a long call's buffers, which programs compute by themselves. The
+// backward direction of the long form is given neither x nor w: Forward leaves copies of both in the
+// reserve space, which transforms would fill three times over.
+#include "api/legacy/causal_conv.h"
+#include "api/legacy/functions.h"
+
+namespace kiln::api::legacy {
+namespace {
+
+using namespace causal;  // NOLINT: what this file shares with those of the other functions
+
+struct Problem {
+  int32_t batch, dim, length, taps;
+  int32_t type;
+};
+
+bool IsPowerOfTwo(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+// ---- checks
+
+Status CheckCommon(const Problem& p) {
+  RETURN_IF_ERROR(CheckExtent(p.batch, 1, "batch"));
+  RETURN_IF_ERROR(CheckExtent(p.dim, 1, "dim"));
+  RETURN_IF_ERROR(CheckExtent(p.length, 1, "seqLen"));
+  RETURN_IF_ERROR(CheckExtent(p.taps, 1, "kernelSize"));
+  return CheckType(p.type, "dataType");
+}
+
+// A problem that some call computes has strides of 32 bits.
+Status CheckRows(const Problem& p) {
+  if (int64_t{p.dim} * p.length <= INT32_MAX) return {};
+  return Status::Error(Code::kNotSupported, "{} channels of {} are more than {} elements", p.dim,
+                       p.length, INT32_MAX);
+}
+
+Status CheckMedium(const Problem& p) {
+  RETURN_IF_ERROR(CheckCommon(p));
+  const int most = p.type == CUDNN_DATA_DOUBLE ? 4096 : 16384;
+  if (!IsPowerOfTwo(p.taps) || p.taps < 128 || p.taps > most)
+    return Status::Error(Code::kNotSupported,
+                         "kernelSize is {}; it is a power of 2 between 128 and {}", p.taps, most);
+  if (p.length % p.taps != 0)
+    return Status::Error(Code::kNotSupported, "seqLen {} is no multiple of kernelSize {}", p.length,
+                         p.taps);
+  return CheckRows(p);
+}
+
+Status CheckLong(const Problem& p) {
+  RETURN_IF_ERROR(CheckCommon(p));
+  const int most = p.type == CUDNN_DATA_DOUBLE ? 1 << 23 : 1 << 24;
+  if (p.taps == p.length && IsPowerOfTwo(p.taps) && p.taps >= 4096 && p.taps <= most) return {};
+  return Status::Error(Code::kNotSupported,
+                       "kernelSize is {} and seqLen {}; both are one power of 2 between 4096 and {}",
+                       p.taps, p.length, most);
+}
+
+using Named = std::pair<const void*, std::string_view>;
+
+Status CheckPointers(std::initializer_list<Named> pointers) {
+  for (const auto& [pointer, name] : pointers) RETURN_IF_ERROR(NotNull(pointer, name));
+  for (const auto& [pointer, name] : pointers) {
+    if (reinterpret_cast<uintptr_t>(pointer) % 16 == 0) continue;
+    return Status::Error(Code::kBadParam, "{} is {}, no multiple of 16 bytes", name, pointer);
+  }
+  return {};
+}
+
+// ---- tensors
+
+TensorDesc ImageDesc(const Problem& p) {
+  TensorDesc desc = {.type = p.type, .rank = 3};
+  desc.dims = {p.batch, p.dim, p.length};
+  desc.strides = {p.dim * p.length, p.length, 1};
+  return desc;
+}
+
+TensorDesc FilterDescOf(const Problem& p) {
+  TensorDesc desc = {.type = p.type, .rank = 3};
+  desc.dims = {p.dim, 1, p.taps};
+  desc.strides = {p.taps, p.taps, 1};
+  return desc;
+}
+
+// ---- graphs
+
+Result<TensorId> Forward(CallGraph& g, const Problem& p, const Operand& of_x, const Operand& of_w) {
+  ASSIGN_OR_RETURN(const TensorId x, g.Read(of_x));
+  ASSIGN_OR_RETURN(const TensorId w, g.Read(of_w));
+  g.wishes.only_fma = KeepsBits(p.type);
+  return Convolve(g, GraphOp::kConvFprop, {.taps = p.taps, .first_is_own = true}, {x, w},
+                  *of_x.desc);
+}
+
+struct Gradients {
+  Operand x, w, dy, dx, dw;
+};
+
+Status Backward(CallGraph& g, const Problem& p, const Gradients& of) {
+  ASSIGN_OR_RETURN(const TensorId x, g.Read(of.x));
+  ASSIGN_OR_RETURN(const TensorId w, g.Read(of.w));
+  ASSIGN_OR_RETURN(const TensorId dy, g.Read(of.dy));
+  g.wishes.only_fma = KeepsBits(p.type);
+  const Taps taps = {.taps = p.taps, .first_is_own = true};
+  RETURN_IF_ERROR(g.Write(Convolve(g, GraphOp::kConvDgrad, taps, {dy, w}, *of.x.desc), of.dx));
+  return g.Write(Convolve(g, GraphOp::kConvWgrad, taps, {x, dy}, *of.w.desc), of.dw);
+}
+
+// ---- buffers of the long form
+
+struct Buffers {
+  void* workspace;
+  size_t workspace_bytes;
+  void* reserve;
+  size_t reserve_bytes;
+};
+
+// NVIDIA's size, of either buffer: spectra of all rows and filters as the columns of two transforms
+// of about a square root of the length.
+int64_t BufferBytes(const Problem& p) {
+  const int64_t transform = int64_t{2} * p.taps;
+  int bits = 0;
+  while (int64_t{1} << bits < transform) ++bits;
+  const int64_t columns = int64_t{1} << (bits + 1) / 2, rows = int64_t{1} << bits / 2;
+  const int64_t spectrum = (p.type == CUDNN_DATA_DOUBLE ? 8 : 4) * 2 * (columns / 2 + 1) * rows;
+  const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
+  return aligned(int64_t{p.batch} * p.dim * spectrum) + aligned(p.dim * spectrum);
+}
+
+// Its product must fit 64 bits: no machine has a ten-thousandth of that.
+Status CheckBytes(const Problem& p) {
+  if (int64_t{p.batch} * p.dim < int64_t{1} << 34) return {};
+  return Status::Error(Code::kNotSupported, "batch {} and dim {} are too many rows", p.batch, p.dim);
+}
+
+Status CheckBuffers(const Problem& p, const Buffers& buffers) {
+  RETURN_IF_ERROR(CheckBytes(p));
+  const auto bytes = static_cast<size_t>(BufferBytes(p));
+  for (const auto& [given, name] : {std::pair{buffers.workspace_bytes, "workspaceSizeInBytes"},
+                                    {buffers.reserve_bytes, "reserveSpaceSizeInBytes"}}) {
+    if (given >= bytes) continue;
+    return Status::Error(Code::kBadParam, "{} is {}; the call needs {}", name, given, bytes);
+  }
+  return {};
+}
+
+// The reserve space: x, then w, which begins at a multiple of 256 bytes. Both are smaller than
+// their spectra.
+void* FilterIn(void* reserve, const Problem& p) {
+  const int64_t bytes = int64_t{p.batch} * p.dim * p.length * ElementBytes(p.type);
+  return static_cast<char*>(reserve) + (bytes + 255) / 256 * 256;
+}
+
+Workspace LentOr(const Buffers& buffers) {
+  return {.data = buffers.workspace,
+          .bytes = static_cast<int64_t>(buffers.workspace_bytes),
+          .is_lent = true};
+}
+
+}  // namespace
+
+Status FFTCausalConv1dForward(void* stream, const void* x, const void* weight, void* y, int batch,
+                              int dim, int seq_len, int kernel_size, int type) {
+  const Problem p = {batch, dim, seq_len, kernel_size, type};
+  RETURN_IF_ERROR(CheckPointers({{x, "x"}, {weight, "weight"}, {y, "y"}}));
+  RETURN_IF_ERROR(CheckMedium(p));
+  RETURN_IF_ERROR(CheckApart(x, y, "x and y"));
+  ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
+  const TensorDesc image = ImageDesc(p), filter = FilterDescOf(p);
+  Call call(handle, "cudnnFFTCausalConv1dForward");
+  call.Add(p);
+  const Operand of_x = call.Memory(image, x), of_w = call.Memory(filter, weight),
+                of_y = call.Memory(image, y);
+  return call.Run(kLent, [&](CallGraph& g) -> Status {
+    ASSIGN_OR_RETURN(const TensorId value, Forward(g, p, of_x, of_w));
+    return g.Write(value, of_y);
+  });
+}
+
+Status FFTCausalConv1dBackward(void* stream, const void* x, const void* weight, const void* dy,
+                               void* dx, void* dweight, int batch, int dim, int seq_len,
+                               int kernel_size, int type) {
+  const Problem p = {batch, dim, seq_len, kernel_size, type};
+  RETURN_IF_ERROR(CheckPointers(
+      {{x, "x"}, {weight, "weight"}, {dy, "dy"}, {dx, "dx"}, {dweight, "dweight"}}));
+  RETURN_IF_ERROR(CheckMedium(p));
+  RETURN_IF_ERROR(CheckApart(x, dx, "x and dx"));
+  RETURN_IF_ERROR(CheckApart(dy, dx, "dy and dx"));
+  RETURN_IF_ERROR(CheckApart(weight, dweight, "weight and dweight"));
+  ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
+  const TensorDesc image = ImageDesc(p), filter = FilterDescOf(p);
+  Call call(handle, "cudnnFFTCausalConv1dBackward");
+  call.Add(p);
+  const Gradients of = {.x = call.Memory(image, x),
+                        .w = call.Memory(filter, weight),
+                        .dy = call.Memory(image, dy),
+                        .dx = call.Memory(image, dx),
+                        .dw = call.Memory(filter, dweight)};
+  return call.Run(kLent, [&](CallGraph& g) { return Backward(g, p, of); });
+}
+
+Status LongFFTCausalConv1dGetBufferSizes(int batch, int dim, int seq_len, int kernel_size, int type,
+                                         size_t* workspace_bytes, size_t* reserve_bytes) {
+  const Problem p = {batch, dim, seq_len, kernel_size, type};
+  RETURN_IF_ERROR(NotNull(workspace_bytes, "workspaceSizeInBytes"));
+  RETURN_IF_ERROR(NotNull(reserve_bytes, "reserveSpaceSizeInBytes"));
+  RETURN_IF_ERROR(CheckLong(p));
+  RETURN_IF_ERROR(CheckBytes(p));
+  *workspace_bytes = *reserve_bytes = static_cast<size_t>(BufferBytes(p));
+  return {};
+}
+
+Status LongFFTCausalConv1dForward(void* stream, const void* x, const void* weight, void* y,
+                                  int batch, int dim, int seq_len, int kernel_size, int type,
+                                  void* workspace, size_t workspace_bytes, void* reserve,
+                                  size_t reserve_bytes) {
+  const Problem p = {batch, dim, seq_len, kernel_size, type};
+  const Buffers buffers = {workspace, workspace_bytes, reserve, reserve_bytes};
+  RETURN_IF_ERROR(CheckPointers({{x, "x"},
+                                 {weight, "weight"},
+                                 {y, "y"},
+                                 {workspace, "workspace"},
+                                 {reserve, "reserveSpace"}}));
+  RETURN_IF_ERROR(CheckLong(p));
+  RETURN_IF_ERROR(CheckRows(p));
+  RETURN_IF_ERROR(CheckBuffers(p, buffers));
+  RETURN_IF_ERROR(CheckApart(x, y, "x and y"));
+  ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
+  const TensorDesc image = ImageDesc(p), filter = FilterDescOf(p);
+  Call call(handle, "cudnnLongFFTCausalConv1dForward");
+  call.Add(p);
+  const Operand of_x = call.Memory(image, x), of_w = call.Memory(filter, weight),
+                of_y = call.Memory(image, y), kept_x = call.Memory(image, reserve),
+                kept_w = call.Memory(filter, FilterIn(reserve, p));
+  return call.Run(LentOr(buffers), [&](CallGraph& g) -> Status {
+    ASSIGN_OR_RETURN(const TensorId value, Forward(g, p, of_x, of_w));
+    RETURN_IF_ERROR(g.Write(value, of_y));
+    for (const auto& [from, to] : {std::pair{of_x, kept_x}, {of_w, kept_w}}) {
+      ASSIGN_OR_RETURN(const TensorId copied, g.Read(from));
+      RETURN_IF_ERROR(g.Write(copied, to));
+    }
+    return {};
+  });
+}
+
+Status LongFFTCausalConv1dBackward(void* stream, const void* dy, void* dx, void* dweight, int batch,
+                                   int dim, int seq_len, int kernel_size, int type, void* workspace,
+                                   size_t workspace_bytes, void* reserve, size_t reserve_bytes) {
+  const Problem p = {batch, dim, seq_len, kernel_size, type};
+  const Buffers buffers = {workspace, workspace_bytes, reserve, reserve_bytes};
+  RETURN_IF_ERROR(CheckPointers({{dy, "dy"},
+                                 {dx, "dx"},
+                                 {dweight, "dweight"},
+                                 {workspace, "workspace"},
+                                 {reserve, "reserveSpace"}}));
+  RETURN_IF_ERROR(CheckLong(p));
+  RETURN_IF_ERROR(CheckRows(p));
+  RETURN_IF_ERROR(CheckBuffers(p, buffers));
+  RETURN_IF_ERROR(CheckApart(dy, dx, "dy and dx"));
+  ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
+  const TensorDesc image = ImageDesc(p), filter = FilterDescOf(p);
+  Call call(handle, "cudnnLongFFTCausalConv1dBackward");
+  call.Add(p);
+  const Gradients of = {.x = call.Memory(image, reserve),
+                        .w = call.Memory(filter, FilterIn(reserve, p)),
+                        .dy = call.Memory(image, dy),
+                        .dx = call.Memory(image, dx),
+                        .dw = call.Memory(filter, dweight)};
+  return call.Run(LentOr(buffers), [&](CallGraph& g) { return Backward(g, p, of); });
+}
+
+}  // namespace kiln::api::legacy
