@@ -2,12 +2,13 @@
 // GetBufferSizes} of cudnn_subquadratic_ops.h (9.26): long filters, a row for each channel, whose
 // first tap stands on the place itself.
 //
-//   y[n,c,l] = sum over k of w[c,k] x[n, c, l - k]        dx, dw: its gradients, in the tensors' type
+//   y[n,c,l] = sum over k of w[c,k] x[n, c, l - k]        dx, dw: its gradients, in the tensors'
+//   type
 //
 // What the names say of transforms is how NVIDIA's library does it; which shapes they take is the
 // contract, and so is the size of a long call's buffers, which programs compute by themselves. The
-// backward direction of the long form is given neither x nor w: Forward leaves copies of both in the
-// reserve space, which transforms would fill three times over.
+// backward direction of the long form is given neither x nor w: Forward leaves copies of both in
+// the reserve space, which transforms would fill three times over.
 #include "api/legacy/causal_conv.h"
 #include "api/legacy/functions.h"
 
@@ -56,9 +57,10 @@ Status CheckLong(const Problem& p) {
   RETURN_IF_ERROR(CheckCommon(p));
   const int most = p.type == CUDNN_DATA_DOUBLE ? 1 << 23 : 1 << 24;
   if (p.taps == p.length && IsPowerOfTwo(p.taps) && p.taps >= 4096 && p.taps <= most) return {};
-  return Status::Error(Code::kNotSupported,
-                       "kernelSize is {} and seqLen {}; both are one power of 2 between 4096 and {}",
-                       p.taps, p.length, most);
+  return Status::Error(
+      Code::kNotSupported,
+      "kernelSize is {} and seqLen {}; both are one power of 2 between 4096 and {}", p.taps,
+      p.length, most);
 }
 
 using Named = std::pair<const void*, std::string_view>;
@@ -136,7 +138,8 @@ int64_t BufferBytes(const Problem& p) {
 // Its product must fit 64 bits: no machine has a ten-thousandth of that.
 Status CheckBytes(const Problem& p) {
   if (int64_t{p.batch} * p.dim < int64_t{1} << 34) return {};
-  return Status::Error(Code::kNotSupported, "batch {} and dim {} are too many rows", p.batch, p.dim);
+  return Status::Error(Code::kNotSupported, "batch {} and dim {} are too many rows", p.batch,
+                       p.dim);
 }
 
 Status CheckBuffers(const Problem& p, const Buffers& buffers) {
@@ -187,8 +190,8 @@ Status FFTCausalConv1dBackward(void* stream, const void* x, const void* weight, 
                                void* dx, void* dweight, int batch, int dim, int seq_len,
                                int kernel_size, int type) {
   const Problem p = {batch, dim, seq_len, kernel_size, type};
-  RETURN_IF_ERROR(CheckPointers(
-      {{x, "x"}, {weight, "weight"}, {dy, "dy"}, {dx, "dx"}, {dweight, "dweight"}}));
+  RETURN_IF_ERROR(
+      CheckPointers({{x, "x"}, {weight, "weight"}, {dy, "dy"}, {dx, "dx"}, {dweight, "dweight"}}));
   RETURN_IF_ERROR(CheckMedium(p));
   RETURN_IF_ERROR(CheckApart(x, dx, "x and dx"));
   RETURN_IF_ERROR(CheckApart(dy, dx, "dy and dx"));

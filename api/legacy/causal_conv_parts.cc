@@ -32,11 +32,9 @@ TensorId Convolve(CallGraph& g, GraphOp op, const Taps& taps, std::vector<Tensor
   attrs.post_padding = {0};
   attrs.stride = attrs.dilation = {1};
   attrs.flip = taps.first_is_own;
-  return g.builder().Apply(op, std::move(operands), attrs,
-                           {.dtype = compute,
-                            .compute = compute,
-                            .dims = DimsOf(result),
-                            .strides = StridesOf(result)});
+  return g.builder().Apply(
+      op, std::move(operands), attrs,
+      {.dtype = compute, .compute = compute, .dims = DimsOf(result), .strides = StridesOf(result)});
 }
 
 bool KeepsBits(int type) { return type == CUDNN_DATA_FLOAT || type == CUDNN_DATA_DOUBLE; }
