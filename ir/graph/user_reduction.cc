@@ -53,28 +53,42 @@ class Combiner {
       Ids inputs;
       for (const TensorId id : node.inputs)
         inputs.push_back(id == kAbsent ? kAbsent : Operand(id, dims));
-      const TensorId to = nodes.Temporary({Held(g[node.outputs[0]].dtype), dims});
+      const bool is_whole = std::ranges::any_of(
+          inputs, [&](TensorId id) { return id != kAbsent && graph_[id].dims == dims; });
+      const TensorId to = nodes.Temporary(
+          {Held(g[node.outputs[0]].dtype), is_whole ? dims : Dims(dims.size(), 1)});
       nodes.Node(GraphOp::kPointwise, std::move(inputs), to, node.compute, node.attrs);
       at_[static_cast<size_t>(node.outputs[0])] = to;
     }
     Ids results;
     for (size_t i = 0; i < parts_.outputs.size(); ++i)
-      results.push_back(Cast(Operand(ByUid(g, parts_.outputs[i]), dims), parts_.types[i], dims));
+      results.push_back(Whole(
+          Cast(Operand(ByUid(g, parts_.outputs[i]), dims), parts_.types[i]), currents[i], dims));
     return results;
   }
 
-  TensorId Cast(TensorId x, DType dtype, const Dims& dims) {
-    if (Held(graph_[x].dtype) == dtype && graph_[x].dims == dims) return x;
-    return Speller(graph_, dtype).Pointwise(M::kIdentity, {x}, {dtype, dims});
+  TensorId Cast(TensorId x, DType dtype) {
+    if (Held(graph_[x].dtype) == dtype) return x;
+    return Speller(graph_, dtype).Pointwise(M::kIdentity, {x}, {dtype, graph_[x].dims});
   }
 
  private:
+  // One value for all elements, as often as `like` has them: a selection between it and itself.
+  TensorId Whole(TensorId x, TensorId like, const Dims& dims) {
+    if (graph_[x].dims == dims) return x;
+    const DType dtype = Held(graph_[x].dtype);
+    const TensorId all = Speller(graph_, graph_[like].dtype)
+                             .Pointwise(M::kCmpEq, {like, like}, {DType::kBool, dims});
+    return Speller(graph_, MovingType(dtype))
+        .Pointwise(M::kBinarySelect, {x, x, all}, {dtype, dims});
+  }
+
   TensorId Operand(TensorId id, const Dims& dims) {
     TensorId& there = at_[static_cast<size_t>(id)];
     if (there != kAbsent) return there;
     const Tensor& t = parts_.combine[id];
     if (const TensorId given = given_[static_cast<size_t>(id)]; given != kAbsent) {
-      there = Cast(given, Held(t.dtype), dims);
+      there = Cast(given, Held(t.dtype));
       return there;
     }
     if (t.is_constant()) {
@@ -324,7 +338,7 @@ class Folder {
       TensorId x = parts_.x[i];
       if (!std::ranges::is_sorted(permutation)) x = nodes.Transpose(x, permutation);
       x = Reshaped(x, {Kept(), Reduced()});
-      flat.push_back(combine_.Cast(x, parts_.types[i], {Kept(), Reduced()}));
+      flat.push_back(combine_.Cast(x, parts_.types[i]));
     }
     return flat;
   }
@@ -380,12 +394,9 @@ class Folder {
 
   Ids Initial() {
     Ids initial;
-    for (size_t i = 0; i < parts_.init.size(); ++i) {
-      Speller numbers(graph_, parts_.types[i]);
-      const Speller::Form form{parts_.types[i], {Kept(), 1}};
-      initial.push_back(
-          numbers.Pointwise(M::kIdentity, {numbers.Number(parts_.init[i], form)}, form));
-    }
+    for (size_t i = 0; i < parts_.init.size(); ++i)
+      initial.push_back(Speller(graph_, parts_.types[i])
+                            .Number(parts_.init[i], {parts_.types[i], {Kept(), 1}}));
     return initial;
   }
 
