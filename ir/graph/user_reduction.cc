@@ -14,7 +14,9 @@ namespace {
 using M = PointwiseMode;
 using Ids = std::vector<TensorId>;
 
-constexpr int64_t kRun = 8;
+// A run is so long that its result is stored (compiler/group_limits.h), as every run of runs would
+// compute it again.
+constexpr int64_t kShortestRun = 8, kNodesOfRun = 64;
 // Of a graph that passes work on in seconds.
 constexpr int64_t kMostNodes = 4096;
 
@@ -350,16 +352,18 @@ class Folder {
     return sum;
   }
 
+  // Runs of neighbours, then runs of their results and of the elements that were left over.
   Ids InRuns(Ids x) {
-    for (int64_t count = Reduced(); count > 1;) {
-      const int64_t whole = count / kRun, rest = count % kRun;
-      std::vector<Ids> pieces;
-      if (whole > 0) pieces.push_back(Run(x, 0, kRun, kRun, whole));
-      if (rest > 0) pieces.push_back(Run(x, whole * kRun, rest, 1, 1));
-      count = whole + (rest > 0 ? 1 : 0);
-      x = pieces.size() == 1 ? pieces[0] : Joined(pieces, count);
+    const auto nodes = static_cast<int64_t>(parts_.combine.nodes.size() + parts_.x.size());
+    const int64_t run = std::max(kShortestRun, kNodesOfRun / nodes + 1);
+    int64_t count = Reduced();
+    while (count >= run) {
+      const int64_t whole = count / run, rest = count % run;
+      const Ids results = Run(x, run, run, whole);
+      x = rest == 0 ? results : Joined(results, Slices(x, whole * run, 1, rest));
+      count = whole + rest;
     }
-    return combine_.Apply(Initial(), x, {Kept(), 1});
+    return combine_.Apply(Initial(), Run(x, count, 1, 1), {Kept(), 1});
   }
 
   void Store(const Ids& sums) {
@@ -415,19 +419,21 @@ class Folder {
   }
 
   // `count` runs of `length` neighbours, `step` apart.
-  Ids Run(const Ids& x, int64_t start, int64_t length, int64_t step, int64_t count) {
-    Ids sum = Slices(x, start, step, count);
+  Ids Run(const Ids& x, int64_t length, int64_t step, int64_t count) {
+    Ids sum = Slices(x, 0, step, count);
     for (int64_t j = 1; j < length; ++j)
-      sum = combine_.Apply(sum, Slices(x, start + j, step, count), {Kept(), count});
+      sum = combine_.Apply(sum, Slices(x, j, step, count), {Kept(), count});
     return sum;
   }
 
-  Ids Joined(const std::vector<Ids>& pieces, int64_t count) {
+  Ids Joined(const Ids& first, const Ids& second) {
     Ids joined;
-    for (size_t i = 0; i < pieces[0].size(); ++i) {
-      Speller nodes(graph_, parts_.types[i]);
-      const TensorId to = nodes.Temporary({parts_.types[i], {Kept(), count}});
-      nodes.Node(GraphOp::kConcat, {pieces[0][i], pieces[1][i]}, to, MovingType(parts_.types[i]),
+    for (size_t i = 0; i < first.size(); ++i) {
+      const DType type = parts_.types[i];
+      Speller nodes(graph_, type);
+      const int64_t count = graph_[first[i]].dims[1] + graph_[second[i]].dims[1];
+      const TensorId to = nodes.Temporary({type, {Kept(), count}});
+      nodes.Node(GraphOp::kConcat, {first[i], second[i]}, to, MovingType(type),
                  ConcatAttrs{.axis = 1});
       joined.push_back(to);
     }

@@ -8,11 +8,11 @@
 // Spelled out in one of three ways, the first that is right:
 //
 //   acc op f(x), op of + * min max     a map, a reduction, and `op` with the initial value
-//   an associative operator            runs of 8 neighbours in order, then runs of these, …
+//   an associative operator            runs of some neighbours in order, then runs of these
 //   any other                          one step behind the other: an output is one lane's work, and
 //                                      the graph grows with the elements, so that these are limited
 //
-// Whether an operator is associative is found out by evaluating it on some hundred triples of
+// Whether an operator is associative is found out by evaluating it on five hundred triples of
 // numbers (small integers, which tie, fractions, large ones, and the sub-graph's constants): what
 // holds for these is taken for a law.
 #pragma once
