@@ -354,8 +354,8 @@ class Folder {
 
   // Runs of neighbours, then runs of their results and of the elements that were left over.
   Ids InRuns(Ids x) {
-    const auto nodes = static_cast<int64_t>(parts_.combine.nodes.size() + parts_.x.size());
-    const int64_t run = std::max(kShortestRun, kNodesOfRun / nodes + 1);
+    const auto nodes = static_cast<int64_t>(parts_.combine.nodes.size());
+    const int64_t run = kShortestRun + kNodesOfRun / std::max<int64_t>(nodes, 1);
     int64_t count = Reduced();
     while (count >= run) {
       const int64_t whole = count / run, rest = count % run;
