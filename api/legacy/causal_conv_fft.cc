@@ -11,6 +11,7 @@
 // the reserve space, which transforms would fill three times over.
 #include "api/legacy/causal_conv.h"
 #include "api/legacy/functions.h"
+#include "api/legacy/long_convolution.h"
 
 namespace kiln::api::legacy {
 namespace {
@@ -92,10 +93,24 @@ TensorDesc FilterDescOf(const Problem& p) {
 
 // ---- graphs
 
+// From this many taps on a place takes fewer multiplications by transforms than as the sum.
+constexpr int kTransformedTaps = 512;
+
+bool IsTransformed(const Problem& p) { return p.taps >= kTransformedTaps; }
+
+LongConvolution LongOf(const Problem& p, const TensorDesc& image) {
+  return {.batch = p.batch,
+          .dim = p.dim,
+          .length = p.length,
+          .taps = p.taps,
+          .compute = ComputeType(image)};
+}
+
 Result<TensorId> Forward(CallGraph& g, const Problem& p, const Operand& of_x, const Operand& of_w) {
   ASSIGN_OR_RETURN(const TensorId x, g.Read(of_x));
   ASSIGN_OR_RETURN(const TensorId w, g.Read(of_w));
-  g.wishes.only_fma = KeepsBits(p.type);
+  g.wishes.only_fma = IsTransformed(p) || KeepsBits(p.type);
+  if (IsTransformed(p)) return LongForward(g, LongOf(p, *of_x.desc), x, w);
   return Convolve(g, GraphOp::kConvFprop, {.taps = p.taps, .first_is_own = true}, {x, w},
                   *of_x.desc);
 }
@@ -108,7 +123,12 @@ Status Backward(CallGraph& g, const Problem& p, const Gradients& of) {
   ASSIGN_OR_RETURN(const TensorId x, g.Read(of.x));
   ASSIGN_OR_RETURN(const TensorId w, g.Read(of.w));
   ASSIGN_OR_RETURN(const TensorId dy, g.Read(of.dy));
-  g.wishes.only_fma = KeepsBits(p.type);
+  g.wishes.only_fma = IsTransformed(p) || KeepsBits(p.type);
+  if (IsTransformed(p)) {
+    const LongGradients gradients = LongBackward(g, LongOf(p, *of.x.desc), x, w, dy);
+    RETURN_IF_ERROR(g.Write(gradients.dx, of.dx));
+    return g.Write(gradients.dw, of.dw);
+  }
   const Taps taps = {.taps = p.taps, .first_is_own = true};
   RETURN_IF_ERROR(g.Write(Convolve(g, GraphOp::kConvDgrad, taps, {dy, w}, *of.x.desc), of.dx));
   return g.Write(Convolve(g, GraphOp::kConvWgrad, taps, {x, dy}, *of.w.desc), of.dw);
