@@ -469,6 +469,8 @@ TEST_F(LongCausalConvTest, FewProblemsOfEachType) {
     TestB2B(*device_, library_, Stream(), {.n = 1, .c = 4, .l = 24, .kp = 3, .km = 5, .type = type});
     TestLong(*device_, library_, Stream(), {.n = 1, .c = 1, .l = 128, .k = 128, .type = type});
   }
+  // The fewest taps that are transformed, over two blocks.
+  TestLong(*device_, library_, Stream(), {.n = 1, .c = 2, .l = 1024, .k = 512});
 }
 
 // ---- what is refused
