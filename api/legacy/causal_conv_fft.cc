@@ -21,6 +21,7 @@ using namespace causal;  // NOLINT: what this file shares with those of the othe
 struct Problem {
   int32_t batch, dim, length, taps;
   int32_t type;
+  int32_t all_dim = dim;  // channels of the client's, of which a part's are `dim`
 };
 
 bool IsPowerOfTwo(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
@@ -35,9 +36,10 @@ Status CheckCommon(const Problem& p) {
   return CheckType(p.type, "dataType");
 }
 
-// A problem that some call computes has strides of 32 bits.
+// Strides have 32 bits.
 Status CheckRows(const Problem& p) {
-  if (int64_t{p.dim} * p.length <= INT32_MAX) return {};
+  const int64_t row = p.batch > 1 ? int64_t{p.dim} * p.length : p.length;
+  if (row <= INT32_MAX) return {};
   return Status::Error(Code::kNotSupported, "{} channels of {} are more than {} elements", p.dim,
                        p.length, INT32_MAX);
 }
@@ -51,7 +53,7 @@ Status CheckMedium(const Problem& p) {
   if (p.length % p.taps != 0)
     return Status::Error(Code::kNotSupported, "seqLen {} is no multiple of kernelSize {}", p.length,
                          p.taps);
-  return CheckRows(p);
+  return {};
 }
 
 Status CheckLong(const Problem& p) {
@@ -80,7 +82,7 @@ Status CheckPointers(std::initializer_list<Named> pointers) {
 TensorDesc ImageDesc(const Problem& p) {
   TensorDesc desc = {.type = p.type, .rank = 3};
   desc.dims = {p.batch, p.dim, p.length};
-  desc.strides = {p.dim * p.length, p.length, 1};
+  desc.strides = {(p.batch > 1 ? p.all_dim : 1) * p.length, p.length, 1};
   return desc;
 }
 
@@ -93,10 +95,8 @@ TensorDesc FilterDescOf(const Problem& p) {
 
 // ---- graphs
 
-// From this many taps on a place takes fewer multiplications by transforms than as the sum.
-constexpr int kTransformedTaps = 512;
-
-bool IsTransformed(const Problem& p) { return p.taps >= kTransformedTaps; }
+// From how many taps on transforms are faster than the sum, by the engines' models of an H100.
+constexpr int kTransformedForward = 1024, kTransformedBackward = 512;
 
 LongConvolution LongOf(const Problem& p, const TensorDesc& image) {
   return {.batch = p.batch,
@@ -109,11 +109,46 @@ LongConvolution LongOf(const Problem& p, const TensorDesc& image) {
 Result<TensorId> Forward(CallGraph& g, const Problem& p, const Operand& of_x, const Operand& of_w) {
   ASSIGN_OR_RETURN(const TensorId x, g.Read(of_x));
   ASSIGN_OR_RETURN(const TensorId w, g.Read(of_w));
-  g.wishes.only_fma = IsTransformed(p) || KeepsBits(p.type);
-  if (IsTransformed(p)) return LongForward(g, LongOf(p, *of_x.desc), x, w);
+  if (p.taps >= kTransformedForward) {
+    g.wishes.keeps_bits = true;
+    return LongForward(g, LongOf(p, *of_x.desc), x, w);
+  }
+  g.wishes.only_fma = KeepsBits(p.type);
   return Convolve(g, GraphOp::kConvFprop, {.taps = p.taps, .first_is_own = true}, {x, w},
                   *of_x.desc);
 }
+
+// ---- parts
+
+// Channels are computed some at a time: spectra take 16 bytes of workspace for each place (f32),
+// four of them at once.
+constexpr int64_t kMostPlaces = int64_t{1} << 24;
+
+// `run(part, first)` for channels from `first` on.
+template <class Run>
+Status ForEachPart(const Problem& p, int transformed, Run&& run) {
+  const int64_t places = int64_t{p.batch} * p.length;
+  const int64_t most = (p.taps >= transformed ? kMostPlaces : int64_t{INT32_MAX}) / places;
+  const int64_t parts = (p.dim + std::max<int64_t>(most, 1) - 1) / std::max<int64_t>(most, 1);
+  const int64_t step = (p.dim + parts - 1) / parts;
+  for (int64_t first = 0; first < p.dim; first += step) {
+    Problem part = p;
+    part.dim = static_cast<int32_t>(std::min(step, p.dim - first));
+    RETURN_IF_ERROR(run(part, first));
+  }
+  return {};
+}
+
+// Where that channel's row of `row` elements is.
+void* RowOf(const Problem& p, const void* memory, int64_t first, int64_t row) {
+  return const_cast<char*>(static_cast<const char*>(memory)) + first * row * ElementBytes(p.type);
+}
+
+struct Pointers {
+  const void *x = nullptr, *w = nullptr, *dy = nullptr;
+  void *y = nullptr, *dx = nullptr, *dw = nullptr;
+  void *kept_x = nullptr, *kept_w = nullptr;  // copies that a forward call leaves
+};
 
 struct Gradients {
   Operand x, w, dy, dx, dw;
@@ -123,12 +158,13 @@ Status Backward(CallGraph& g, const Problem& p, const Gradients& of) {
   ASSIGN_OR_RETURN(const TensorId x, g.Read(of.x));
   ASSIGN_OR_RETURN(const TensorId w, g.Read(of.w));
   ASSIGN_OR_RETURN(const TensorId dy, g.Read(of.dy));
-  g.wishes.only_fma = IsTransformed(p) || KeepsBits(p.type);
-  if (IsTransformed(p)) {
+  if (p.taps >= kTransformedBackward) {
+    g.wishes.keeps_bits = true;
     const LongGradients gradients = LongBackward(g, LongOf(p, *of.x.desc), x, w, dy);
     RETURN_IF_ERROR(g.Write(gradients.dx, of.dx));
     return g.Write(gradients.dw, of.dw);
   }
+  g.wishes.only_fma = KeepsBits(p.type);
   const Taps taps = {.taps = p.taps, .first_is_own = true};
   RETURN_IF_ERROR(g.Write(Convolve(g, GraphOp::kConvDgrad, taps, {dy, w}, *of.x.desc), of.dx));
   return g.Write(Convolve(g, GraphOp::kConvWgrad, taps, {x, dy}, *of.w.desc), of.dw);
@@ -186,6 +222,59 @@ Workspace LentOr(const Buffers& buffers) {
           .is_lent = true};
 }
 
+// ---- calls
+
+Status RunForward(const char* function, void* stream, const Problem& p, const Pointers& at,
+                  const Workspace& workspace) {
+  RETURN_IF_ERROR(CheckRows(p));
+  RETURN_IF_ERROR(CheckApart(at.x, at.y, "x and y"));
+  ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
+  return ForEachPart(p, kTransformedForward, [&](const Problem& part, int64_t first) -> Status {
+    const TensorDesc image = ImageDesc(part), filter = FilterDescOf(part);
+    const auto rows = [&](const void* from) { return RowOf(p, from, first, p.length); };
+    const auto filters = [&](const void* from) { return RowOf(p, from, first, p.taps); };
+    Call call(handle, function);
+    call.Add(part);
+    const Operand x = call.Memory(image, rows(at.x)), w = call.Memory(filter, filters(at.w)),
+                  y = call.Memory(image, rows(at.y));
+    std::vector<std::pair<Operand, Operand>> copies;
+    if (at.kept_x != nullptr)
+      copies = {{x, call.Memory(image, rows(at.kept_x))},
+                {w, call.Memory(filter, filters(at.kept_w))}};
+    return call.Run(workspace, [&](CallGraph& g) -> Status {
+      ASSIGN_OR_RETURN(const TensorId value, Forward(g, part, x, w));
+      RETURN_IF_ERROR(g.Write(value, y));
+      for (const auto& [from, to] : copies) {
+        ASSIGN_OR_RETURN(const TensorId copied, g.Read(from));
+        RETURN_IF_ERROR(g.Write(copied, to));
+      }
+      return {};
+    });
+  });
+}
+
+Status RunBackward(const char* function, void* stream, const Problem& p, const Pointers& at,
+                   const Workspace& workspace) {
+  RETURN_IF_ERROR(CheckRows(p));
+  RETURN_IF_ERROR(CheckApart(at.x, at.dx, "x and dx"));
+  RETURN_IF_ERROR(CheckApart(at.dy, at.dx, "dy and dx"));
+  RETURN_IF_ERROR(CheckApart(at.w, at.dw, "weight and dweight"));
+  ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
+  return ForEachPart(p, kTransformedBackward, [&](const Problem& part, int64_t first) -> Status {
+    const TensorDesc image = ImageDesc(part), filter = FilterDescOf(part);
+    const auto rows = [&](const void* from) { return RowOf(p, from, first, p.length); };
+    const auto filters = [&](const void* from) { return RowOf(p, from, first, p.taps); };
+    Call call(handle, function);
+    call.Add(part);
+    const Gradients of = {.x = call.Memory(image, rows(at.x)),
+                          .w = call.Memory(filter, filters(at.w)),
+                          .dy = call.Memory(image, rows(at.dy)),
+                          .dx = call.Memory(image, rows(at.dx)),
+                          .dw = call.Memory(filter, filters(at.dw))};
+    return call.Run(workspace, [&](CallGraph& g) { return Backward(g, part, of); });
+  });
+}
+
 }  // namespace
 
 Status FFTCausalConv1dForward(void* stream, const void* x, const void* weight, void* y, int batch,
@@ -193,17 +282,7 @@ Status FFTCausalConv1dForward(void* stream, const void* x, const void* weight, v
   const Problem p = {batch, dim, seq_len, kernel_size, type};
   RETURN_IF_ERROR(CheckPointers({{x, "x"}, {weight, "weight"}, {y, "y"}}));
   RETURN_IF_ERROR(CheckMedium(p));
-  RETURN_IF_ERROR(CheckApart(x, y, "x and y"));
-  ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
-  const TensorDesc image = ImageDesc(p), filter = FilterDescOf(p);
-  Call call(handle, "cudnnFFTCausalConv1dForward");
-  call.Add(p);
-  const Operand of_x = call.Memory(image, x), of_w = call.Memory(filter, weight),
-                of_y = call.Memory(image, y);
-  return call.Run(kLent, [&](CallGraph& g) -> Status {
-    ASSIGN_OR_RETURN(const TensorId value, Forward(g, p, of_x, of_w));
-    return g.Write(value, of_y);
-  });
+  return RunForward("cudnnFFTCausalConv1dForward", stream, p, {.x = x, .w = weight, .y = y}, kLent);
 }
 
 Status FFTCausalConv1dBackward(void* stream, const void* x, const void* weight, const void* dy,
@@ -213,19 +292,8 @@ Status FFTCausalConv1dBackward(void* stream, const void* x, const void* weight, 
   RETURN_IF_ERROR(
       CheckPointers({{x, "x"}, {weight, "weight"}, {dy, "dy"}, {dx, "dx"}, {dweight, "dweight"}}));
   RETURN_IF_ERROR(CheckMedium(p));
-  RETURN_IF_ERROR(CheckApart(x, dx, "x and dx"));
-  RETURN_IF_ERROR(CheckApart(dy, dx, "dy and dx"));
-  RETURN_IF_ERROR(CheckApart(weight, dweight, "weight and dweight"));
-  ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
-  const TensorDesc image = ImageDesc(p), filter = FilterDescOf(p);
-  Call call(handle, "cudnnFFTCausalConv1dBackward");
-  call.Add(p);
-  const Gradients of = {.x = call.Memory(image, x),
-                        .w = call.Memory(filter, weight),
-                        .dy = call.Memory(image, dy),
-                        .dx = call.Memory(image, dx),
-                        .dw = call.Memory(filter, dweight)};
-  return call.Run(kLent, [&](CallGraph& g) { return Backward(g, p, of); });
+  return RunBackward("cudnnFFTCausalConv1dBackward", stream, p,
+                     {.x = x, .w = weight, .dy = dy, .dx = dx, .dw = dweight}, kLent);
 }
 
 Status LongFFTCausalConv1dGetBufferSizes(int batch, int dim, int seq_len, int kernel_size, int type,
@@ -251,25 +319,11 @@ Status LongFFTCausalConv1dForward(void* stream, const void* x, const void* weigh
                                  {workspace, "workspace"},
                                  {reserve, "reserveSpace"}}));
   RETURN_IF_ERROR(CheckLong(p));
-  RETURN_IF_ERROR(CheckRows(p));
   RETURN_IF_ERROR(CheckBuffers(p, buffers));
-  RETURN_IF_ERROR(CheckApart(x, y, "x and y"));
-  ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
-  const TensorDesc image = ImageDesc(p), filter = FilterDescOf(p);
-  Call call(handle, "cudnnLongFFTCausalConv1dForward");
-  call.Add(p);
-  const Operand of_x = call.Memory(image, x), of_w = call.Memory(filter, weight),
-                of_y = call.Memory(image, y), kept_x = call.Memory(image, reserve),
-                kept_w = call.Memory(filter, FilterIn(reserve, p));
-  return call.Run(LentOr(buffers), [&](CallGraph& g) -> Status {
-    ASSIGN_OR_RETURN(const TensorId value, Forward(g, p, of_x, of_w));
-    RETURN_IF_ERROR(g.Write(value, of_y));
-    for (const auto& [from, to] : {std::pair{of_x, kept_x}, {of_w, kept_w}}) {
-      ASSIGN_OR_RETURN(const TensorId copied, g.Read(from));
-      RETURN_IF_ERROR(g.Write(copied, to));
-    }
-    return {};
-  });
+  return RunForward(
+      "cudnnLongFFTCausalConv1dForward", stream, p,
+      {.x = x, .w = weight, .y = y, .kept_x = reserve, .kept_w = FilterIn(reserve, p)},
+      LentOr(buffers));
 }
 
 Status LongFFTCausalConv1dBackward(void* stream, const void* dy, void* dx, void* dweight, int batch,
@@ -283,19 +337,10 @@ Status LongFFTCausalConv1dBackward(void* stream, const void* dy, void* dx, void*
                                  {workspace, "workspace"},
                                  {reserve, "reserveSpace"}}));
   RETURN_IF_ERROR(CheckLong(p));
-  RETURN_IF_ERROR(CheckRows(p));
   RETURN_IF_ERROR(CheckBuffers(p, buffers));
-  RETURN_IF_ERROR(CheckApart(dy, dx, "dy and dx"));
-  ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
-  const TensorDesc image = ImageDesc(p), filter = FilterDescOf(p);
-  Call call(handle, "cudnnLongFFTCausalConv1dBackward");
-  call.Add(p);
-  const Gradients of = {.x = call.Memory(image, reserve),
-                        .w = call.Memory(filter, FilterIn(reserve, p)),
-                        .dy = call.Memory(image, dy),
-                        .dx = call.Memory(image, dx),
-                        .dw = call.Memory(filter, dweight)};
-  return call.Run(LentOr(buffers), [&](CallGraph& g) { return Backward(g, p, of); });
+  return RunBackward("cudnnLongFFTCausalConv1dBackward", stream, p,
+                     {.x = reserve, .w = FilterIn(reserve, p), .dy = dy, .dx = dx, .dw = dweight},
+                     LentOr(buffers));
 }
 
 }  // namespace kiln::api::legacy

@@ -32,8 +32,7 @@ class Transforms {
     const bool is_padded = around == Around::kZeros || blocks_ == 1;
     if (!is_padded) {
       const int64_t other = around == Around::kBefore ? -p_.taps : p_.taps;
-      x = AtPlaces(g_, x,
-                   PlacesAlong(g_, {blocks_, 2, p_.taps}, {p_.taps, other, 1}, 0, 2, 3), 2);
+      x = AtPlaces(g_, x, PlacesAlong(g_, {blocks_, 2, p_.taps}, {p_.taps, other, 1}, 0, 2, 3), 2);
     }
     return Reshaped(g_, Transformed(x, rows, is_padded),
                     {p_.batch, p_.dim, blocks_, places_ / radices_.back(), 2, radices_.back()});
@@ -48,8 +47,8 @@ class Transforms {
     const TensorId ar = Part(a, 4, 0), ai = Part(a, 4, 1), br = Part(b, 4, 0), bi = Part(b, 4, 1);
     const PointwiseMode real = conjugate ? PointwiseMode::kAdd : PointwiseMode::kSub,
                         other = conjugate ? PointwiseMode::kSub : PointwiseMode::kAdd;
-    return Joined(Map(real, Times(ar, br), Times(ai, bi)),
-                  Map(other, Times(ai, br), Times(ar, bi)), 4);
+    return Joined(Map(real, Times(ar, br), Times(ai, bi)), Map(other, Times(ai, br), Times(ar, bi)),
+                  4);
   }
 
   // The first K places of each row: [rows, K].
@@ -70,7 +69,7 @@ class Transforms {
   }
 
  private:
-  static constexpr int kMostBits = 5;
+  static constexpr int kMostBits = 7;
 
   // Rows of real numbers, of half the places where the others are zeros.
   TensorId Transformed(TensorId x, int64_t rows, bool is_padded) {
@@ -84,9 +83,8 @@ class Transforms {
       z = Turned(Reshaped(g_, z, {outer, 2, radix, inner}), 1, stage, 1);
       outer *= radix;
       inner /= next;
-      z = inner == 1
-              ? Matmul(Reshaped(g_, z, {1, outer, 2 * next}), Matrix(stage + 1, 1))
-              : Matmul(Matrix(stage + 1, 1), Reshaped(g_, z, {outer, 2 * next, inner}));
+      z = inner == 1 ? Matmul(Reshaped(g_, z, {1, outer, 2 * next}), Matrix(stage + 1, 1))
+                     : Matmul(Matrix(stage + 1, 1), Reshaped(g_, z, {outer, 2 * next, inner}));
     }
     return z;
   }
@@ -98,7 +96,9 @@ class Transforms {
     const int64_t outer = dims[0], inner = dims[3], radix = radices_[stage];
     const int64_t to = 3 - from;
     const Dims whole = to == 1 ? Dims{outer, 1, radix, inner} : Dims{outer, radix, 1, inner};
-    const auto flat = [&](int part) { return Reshaped(g_, Part(z, from, part), {outer, radix, inner}); };
+    const auto flat = [&](int part) {
+      return Reshaped(g_, Part(z, from, part), {outer, radix, inner});
+    };
     const TensorId re = flat(0), im = flat(1);
     const int64_t places = radix * inner;
     const TensorId turns = Scaled(Times(Index({1, radix, 1}, 1), Index({1, 1, inner}, 2)),
@@ -118,13 +118,11 @@ class Transforms {
     const bool is_right = stage + 1 == radices_.size();  // columns are results
     const Dims rows = {1, 2, 1, 1, 1}, row = {1, 1, radix, 1, 1}, columns = {1, 1, 1, 2, 1},
                column = {1, 1, 1, 1, radix};
-    const TensorId quarters =
-        Scaled(Map(PointwiseMode::kSub, Index(rows, 1), Index(columns, 3)),
-               is_right ? -0.25 * sign : 0.25 * sign);
-    const TensorId turns = Map(PointwiseMode::kAdd,
-                               Scaled(Times(Index(row, 2), Index(column, 4)),
-                                      1.0 / static_cast<double>(radix)),
-                               quarters);
+    const TensorId quarters = Scaled(Map(PointwiseMode::kSub, Index(rows, 1), Index(columns, 3)),
+                                     is_right ? -0.25 * sign : 0.25 * sign);
+    const TensorId turns = Map(
+        PointwiseMode::kAdd,
+        Scaled(Times(Index(row, 2), Index(column, 4)), 1.0 / static_cast<double>(radix)), quarters);
     return Reshaped(g_, Cosine(turns), {1, 2 * radix, 2 * radix});
   }
 
@@ -137,19 +135,17 @@ class Transforms {
     complex[static_cast<size_t>(part + 1)] = radix;
     const int64_t at = is_inverse ? 1 : 3;
     reals[static_cast<size_t>(at)] = real;
-    const TensorId turns =
-        Map(PointwiseMode::kAdd,
-            Scaled(Times(Index(complex, part + 1), Index(reals, at)),
-                   1.0 / static_cast<double>(radix)),
-            Scaled(Index(parts, part), 0.25));
+    const TensorId turns = Map(
+        PointwiseMode::kAdd,
+        Scaled(Times(Index(complex, part + 1), Index(reals, at)), 1.0 / static_cast<double>(radix)),
+        Scaled(Index(parts, part), 0.25));
     return Reshaped(g_, Cosine(turns),
                     is_inverse ? Dims{1, real, 2 * radix} : Dims{1, 2 * radix, real});
   }
 
   // cos(2 pi turns), of less than half a turn: what is left of whole ones is exact.
   TensorId Cosine(TensorId turns) {
-    const TensorId whole =
-        g_.Pointwise(PointwiseMode::kFloor, {Plus(turns, 0.5)}, p_.compute);
+    const TensorId whole = g_.Pointwise(PointwiseMode::kFloor, {Plus(turns, 0.5)}, p_.compute);
     return g_.Pointwise(PointwiseMode::kCos,
                         {Scaled(Map(PointwiseMode::kSub, turns, whole), 2 * std::numbers::pi)},
                         p_.compute);
@@ -209,7 +205,8 @@ LongGradients LongBackward(CallGraph& g, const LongConvolution& p, TensorId x, T
                            TensorId dy) {
   Transforms t(g, p);
   const int64_t rows = p.batch * p.dim * (p.length / p.taps);
-  const TensorId dx = t.Inverse(t.Product(t.OfSignal(dy, Around::kAfter), t.OfFilter(w), true), rows);
+  const TensorId dx =
+      t.Inverse(t.Product(t.OfSignal(dy, Around::kAfter), t.OfFilter(w), true), rows);
   const TensorId all =
       t.Product(t.OfSignal(dy, Around::kZeros), t.OfSignal(x, Around::kBefore), true);
   Dims dims = g.DimsOf(all);

@@ -57,15 +57,15 @@ class Combiner {
         inputs.push_back(id == kAbsent ? kAbsent : Operand(id, dims));
       const bool is_whole = std::ranges::any_of(
           inputs, [&](TensorId id) { return id != kAbsent && graph_[id].dims == dims; });
-      const TensorId to = nodes.Temporary(
-          {Held(g[node.outputs[0]].dtype), is_whole ? dims : Dims(dims.size(), 1)});
+      const TensorId to =
+          nodes.Temporary({Held(g[node.outputs[0]].dtype), is_whole ? dims : Dims(dims.size(), 1)});
       nodes.Node(GraphOp::kPointwise, std::move(inputs), to, node.compute, node.attrs);
       at_[static_cast<size_t>(node.outputs[0])] = to;
     }
     Ids results;
     for (size_t i = 0; i < parts_.outputs.size(); ++i)
-      results.push_back(Whole(
-          Cast(Operand(ByUid(g, parts_.outputs[i]), dims), parts_.types[i]), currents[i], dims));
+      results.push_back(Whole(Cast(Operand(ByUid(g, parts_.outputs[i]), dims), parts_.types[i]),
+                              currents[i], dims));
     return results;
   }
 
@@ -230,8 +230,7 @@ void SpellPlain(Graph& graph, const UserReduction& parts, const std::vector<Plai
     Speller math(graph, node.compute);
     const Speller::Form each{node.compute, dims}, reduced{node.compute, kept};
     TensorId value = f[i];
-    if (plain[i].square)
-      value = math.Pointwise(M::kMul, {value, value}, each);
+    if (plain[i].square) value = math.Pointwise(M::kMul, {value, value}, each);
     const TensorId sum = math.Temporary(reduced);
     math.ReductionTo(sum, plain[i].op.reduction, value);
     math.PointwiseTo(parts.y[i], plain[i].op.map, {sum, math.Number(parts.init[i], reduced)});
@@ -293,8 +292,11 @@ bool IsAssociative(const UserReduction& client) {
   const auto operands = [&] {
     Ids ids;
     for (const DType type : parts.types) {
-      ids.push_back(g.AddTensor({.name = "x", .uid = std::ssize(g.tensors), .dtype = type,
-                                 .dims = dims, .strides = {1}}));
+      ids.push_back(g.AddTensor({.name = "x",
+                                 .uid = std::ssize(g.tensors),
+                                 .dtype = type,
+                                 .dims = dims,
+                                 .strides = {1}}));
       values[ids.back()] = Samples(parts, type, kTriples, random);
     }
     return ids;
@@ -369,8 +371,7 @@ class Folder {
   void Store(const Ids& sums) {
     for (size_t i = 0; i < sums.size(); ++i)
       Speller(graph_, parts_.types[i])
-          .PointwiseTo(parts_.y[i], M::kIdentity,
-                       {Reshaped(sums[i], graph_[parts_.y[i]].dims)});
+          .PointwiseTo(parts_.y[i], M::kIdentity, {Reshaped(sums[i], graph_[parts_.y[i]].dims)});
   }
 
   int64_t Reduced() const {
@@ -399,8 +400,8 @@ class Folder {
   Ids Initial() {
     Ids initial;
     for (size_t i = 0; i < parts_.init.size(); ++i)
-      initial.push_back(Speller(graph_, parts_.types[i])
-                            .Number(parts_.init[i], {parts_.types[i], {Kept(), 1}}));
+      initial.push_back(
+          Speller(graph_, parts_.types[i]).Number(parts_.init[i], {parts_.types[i], {Kept(), 1}}));
     return initial;
   }
 
@@ -484,11 +485,11 @@ Status SpellUserReduction(Graph& graph, const UserReduction& parts) {
   const auto nodes = static_cast<int64_t>(parts.combine.nodes.size() + 2 * parts.x.size());
   const bool in_runs = count > 1 && IsAssociative(parts);
   if (!in_runs && count > kMostNodes / nodes)
-    return Status::Error(
-        Code::kNotSupported,
-        "a reduction of {} elements keeps their order, as its operator is not associative as far as "
-        "Kiln sees; it takes up to {} of them",
-        count, kMostNodes / nodes);
+    return Status::Error(Code::kNotSupported,
+                         "a reduction of {} elements keeps their order, as its operator is not "
+                         "associative as far as "
+                         "Kiln sees; it takes up to {} of them",
+                         count, kMostNodes / nodes);
   const Ids x = folder.Flattened();
   folder.Store(in_runs ? folder.InRuns(x) : folder.InOrder(x));
   return {};

@@ -13,8 +13,8 @@ namespace kiln::testing {
 // A tensor of the device between guards; results begin as poison.
 class GuardedTensor {
  public:
-  GuardedTensor(Device& device, cudnnDataType_t type, const oracle::Dims& dims, const oracle::Dims& strides,
-         std::optional<uint64_t> seed)
+  GuardedTensor(Device& device, cudnnDataType_t type, const oracle::Dims& dims,
+                const oracle::Dims& strides, std::optional<uint64_t> seed)
       : device_(device), before_(oracle::Image::Poisoned(ElementOf(type), dims, strides, 7)) {
     if (seed) {
       std::mt19937_64 random(*seed);

@@ -267,11 +267,11 @@ void TestB2B(Device& device, void* library, cudaStream_t stream, const B2B& p) {
   const GuardedTensor dx(device, p.type, p.x(), packed(p.x()), {}),
       dproj(device, wide, p.proj(), packed(p.proj()), 3),
       dmixer(device, wide, p.mixer(), packed(p.mixer()), 4), dskip(device, wide, {p.c}, {1}, 5);
-  ASSERT_EQ(KILN_CALL(client, cudnnB2BCausalConv1dBackward, stream, o.x.data(), o.proj.data(),
-                      o.mixer.data(), o.skip.data(), o.y.data(), o.dy.data(), dx.data(),
-                      dproj.data(), dmixer.data(), dskip.data(), p.n, p.c, p.l, p.kp, p.km, p.type,
-                      wide),
-            CUDNN_STATUS_SUCCESS)
+  ASSERT_EQ(
+      KILN_CALL(client, cudnnB2BCausalConv1dBackward, stream, o.x.data(), o.proj.data(),
+                o.mixer.data(), o.skip.data(), o.y.data(), o.dy.data(), dx.data(), dproj.data(),
+                dmixer.data(), dskip.data(), p.n, p.c, p.l, p.kp, p.km, p.type, wide),
+      CUDNN_STATUS_SUCCESS)
       << words();
   EXPECT_EQ(device.Synchronize(), "");
   const Dense dy = oracle.Dy(), dparts = oracle.Dparts(dy);
@@ -309,13 +309,11 @@ struct Long {
   }
 };
 
-// y[t] = sum of w[k] x[t - k]. A transform's errors are those of whole rows: what a place may be off
-// by follows from the norms of both.
+// y[t] = sum of w[k] x[t - k]. A transform's errors are those of whole rows: what a place may be
+// off by follows from the norms of both.
 class LongOracle {
  public:
-  explicit LongOracle(const Long& p) : p_(p) {
-    u_ = UnitOf(p.type) * 8 * std::log2(2.0 * p.k);
-  }
+  explicit LongOracle(const Long& p) : p_(p) { u_ = UnitOf(p.type) * 8 * std::log2(2.0 * p.k); }
 
   Dense Y(const GuardedTensor& x, const GuardedTensor& w) const {
     Dense y = Zeros(p_.image());
@@ -464,9 +462,41 @@ TEST_F(LongCausalConvTest, FiltersAsLongAsTheSequence) {
   for (const Long& p : problems) TestLong(*device_, library_, Stream(), p);
 }
 
+// So many places that channels are computed some at a time. x is impulses, each of which leaves the
+// filter where it stands.
+TEST_F(LongCausalConvTest, ChannelsInParts) {
+  constexpr int kChannels = 5, kLength = 1 << 22, kTaps = 1024;
+  constexpr size_t kCount = size_t{kChannels} * kLength;
+  std::vector<float> x(kCount), w(size_t{kChannels} * kTaps), expected(kCount);
+  for (int c = 0; c < kChannels; ++c) {
+    for (int k = 0; k < kTaps; ++k)
+      w[static_cast<size_t>(c * kTaps + k)] = static_cast<float>(c + 1) / static_cast<float>(k + 1);
+    for (const int at : {0, 5000 + c, kLength / 2, kLength - 3}) {
+      const size_t row = static_cast<size_t>(c) * kLength;
+      x[row + static_cast<size_t>(at)] = 1;
+      for (int k = 0; k < kTaps && at + k < kLength; ++k)
+        expected[row + static_cast<size_t>(at + k)] = w[static_cast<size_t>(c * kTaps + k)];
+    }
+  }
+  const AlignedBuffer of_x(*device_, 4 * kCount), of_w(*device_, 4 * w.size()),
+      of_y(*device_, 4 * kCount);
+  device_->CopyIn(of_x.data(), x.data(), 4 * kCount);
+  device_->CopyIn(of_w.data(), w.data(), 4 * w.size());
+  LegacyClient client(library_);
+  ASSERT_EQ(KILN_CALL(client, cudnnFFTCausalConv1dForward, Stream(), of_x.data(), of_w.data(),
+                      of_y.data(), 1, kChannels, kLength, kTaps, CUDNN_DATA_FLOAT),
+            CUDNN_STATUS_SUCCESS)
+      << Words();
+  EXPECT_EQ(device_->Synchronize(), "");
+  std::vector<float> y(kCount);
+  device_->CopyOut(y.data(), of_y.data(), 4 * kCount);
+  for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(y[i], expected[i], 1e-4) << i;
+}
+
 TEST_F(LongCausalConvTest, FewProblemsOfEachType) {
   for (const cudnnDataType_t type : {CUDNN_DATA_FLOAT, CUDNN_DATA_BFLOAT16, CUDNN_DATA_HALF}) {
-    TestB2B(*device_, library_, Stream(), {.n = 1, .c = 4, .l = 24, .kp = 3, .km = 5, .type = type});
+    TestB2B(*device_, library_, Stream(),
+            {.n = 1, .c = 4, .l = 24, .kp = 3, .km = 5, .type = type});
     TestLong(*device_, library_, Stream(), {.n = 1, .c = 1, .l = 128, .k = 128, .type = type});
   }
   // The fewest taps that are transformed, over two blocks.
@@ -484,10 +514,14 @@ TEST_F(LongCausalConvTest, SizesOfBuffersAreNvidias) {
   };
   // What 9.28.1 answered.
   const Row rows[] = {
-      {2, 3, 4096, CUDNN_DATA_FLOAT, 299520},       {2, 3, 4096, CUDNN_DATA_DOUBLE, 599040},
-      {2, 3, 4096, CUDNN_DATA_HALF, 299520},        {2, 3, 8192, CUDNN_DATA_BFLOAT16, 599040},
-      {1, 1, 16384, CUDNN_DATA_FLOAT, 264192},      {1, 1, 32768, CUDNN_DATA_FLOAT, 528384},
-      {2, 3, 1 << 24, CUDNN_DATA_FLOAT, 1208254464}, {2, 3, 1 << 23, CUDNN_DATA_DOUBLE, 1208549376},
+      {2, 3, 4096, CUDNN_DATA_FLOAT, 299520},
+      {2, 3, 4096, CUDNN_DATA_DOUBLE, 599040},
+      {2, 3, 4096, CUDNN_DATA_HALF, 299520},
+      {2, 3, 8192, CUDNN_DATA_BFLOAT16, 599040},
+      {1, 1, 16384, CUDNN_DATA_FLOAT, 264192},
+      {1, 1, 32768, CUDNN_DATA_FLOAT, 528384},
+      {2, 3, 1 << 24, CUDNN_DATA_FLOAT, 1208254464},
+      {2, 3, 1 << 23, CUDNN_DATA_DOUBLE, 1208549376},
       {70000, 3, 4096, CUDNN_DATA_FLOAT, 6988899840},
   };
   for (const Row& row : rows) {

@@ -52,8 +52,8 @@ class UserReduction : public LaterAttributes {
     types[301] = CUDNN_DATA_FLOAT;
     const Ints ones(c.dims.size(), 1);
     const auto tensor = [&](int64_t uid) {
-      return client::Tensor(uid, ones,
-                            {.type = types.at(uid), .is_virtual = uid != 301, .by_value = uid == 301});
+      return client::Tensor(
+          uid, ones, {.type = types.at(uid), .is_virtual = uid != 301, .by_value = uid == 301});
     };
     std::vector<const Desc*> list;
     for (const Step& step : c.steps) {
@@ -74,9 +74,10 @@ class UserReduction : public LaterAttributes {
     std::vector<cudnnBackendDescriptor_t> raws;
     for (const Desc& op : operations) raws.push_back(op.raw());
     Desc graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    EXPECT_EQ(cudnnBackendSetAttribute(graph.raw(), CUDNN_ATTR_OPERATIONGRAPH_OPS,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, std::ssize(raws), raws.data()),
-              CUDNN_STATUS_SUCCESS);
+    EXPECT_EQ(
+        cudnnBackendSetAttribute(graph.raw(), CUDNN_ATTR_OPERATIONGRAPH_OPS,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, std::ssize(raws), raws.data()),
+        CUDNN_STATUS_SUCCESS);
     graph.Finalize();
     EXPECT_EQ(graph.status(), CUDNN_STATUS_SUCCESS) << graph.error();
     return graph;
@@ -147,7 +148,7 @@ class UserReduction : public LaterAttributes {
     for (size_t i = 0; i < count; ++i) {
       Values magnitude;
       for (const double v : expected[i])
-        magnitude.push_back(c.types[i] == CUDNN_DATA_INT32 ? 0
+        magnitude.push_back(c.types[i] == CUDNN_DATA_INT32  ? 0
                             : c.types[i] == CUDNN_DATA_HALF ? 2 + std::abs(v)
                                                             : 0.02 * (1 + std::abs(v)));
       Expect(static_cast<int64_t>(11 + i), "y", expected[i], magnitude);
@@ -239,11 +240,10 @@ TEST_F(UserReduction, TwoSumsOfOneElement) {
          .outputs = {1, 2},
          .init = {0, -100},
          .types = {CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT},
-         .combine =
-             [](Values& a, const Values& x) {
-               a[0] += x[0];
-               a[1] = std::max(a[1], x[1]);
-             }});
+         .combine = [](Values& a, const Values& x) {
+           a[0] += x[0];
+           a[1] = std::max(a[1], x[1]);
+         }});
 }
 TEST_F(UserReduction, OfHalvesInFloats) {
   Check({.dims = {2, 70},
@@ -301,11 +301,10 @@ TEST_F(UserReduction, MeanAndSquaredDistances) {
          .outputs = {1, 5, 9},
          .init = {3, 0.25, 1},
          .types = {CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT},
-         .combine =
-             [](Values& a, const Values& x) {
-               const double n = a[0] + x[0], d = x[1] - a[1];
-               a = {n, a[1] + d * x[0] / n, a[2] + x[2] + d * d * a[0] * x[0] / n};
-             }};
+         .combine = [](Values& a, const Values& x) {
+           const double n = a[0] + x[0], d = x[1] - a[1];
+           a = {n, a[1] + d * x[0] / n, a[2] + x[2] + d * d * a[0] * x[0] / n};
+         }};
   // Weights must not cancel: of whatever sign, they are made positive by the reduction's map.
   c.steps.insert(c.steps.begin(), {CUDNN_POINTWISE_ABS, {201}, 10});
   for (Step& step : c.steps)
@@ -313,9 +312,7 @@ TEST_F(UserReduction, MeanAndSquaredDistances) {
       for (int64_t& in : step.in)
         if (in == 201) in = 10;
   const auto combine = c.combine;
-  c.combine = [combine](Values& a, const Values& x) {
-    combine(a, {std::abs(x[0]), x[1], x[2]});
-  };
+  c.combine = [combine](Values& a, const Values& x) { combine(a, {std::abs(x[0]), x[1], x[2]}); };
   Check(c);
 }
 
@@ -366,8 +363,8 @@ TEST_F(UserReduction, MistakesAreSentences) {
     y.push_back(client::Tensor(11, {5, 1, 11}));
     const Desc op = Operation(c, x, y);
     EXPECT_EQ(op.status(), CUDNN_STATUS_BAD_PARAM);
-    EXPECT_NE(op.error().find(row.words), std::string::npos) << op.error() << " has no "
-                                                             << row.words;
+    EXPECT_NE(op.error().find(row.words), std::string::npos)
+        << op.error() << " has no " << row.words;
   }
   const Case c = SumOfSquares();
   std::vector<Desc> x, y;
