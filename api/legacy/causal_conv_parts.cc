@@ -1,3 +1,4 @@
+// What the functions of causal convolutions share; causal_conv.h says which those are.
 #include "api/legacy/causal_conv.h"
 
 namespace kiln::api::legacy::causal {

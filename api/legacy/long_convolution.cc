@@ -26,19 +26,24 @@ class Transforms {
       radices_.push_back(int64_t{1} << (bits / stages + (i < bits % stages ? 1 : 0)));
   }
 
-  // Spectra of rows, [N,C,blocks,Q,2,R] with R the last radix.
+  // Of signals: a transform has two blocks where their number is even, the real and the imaginary
+  // part of its places, as a filter that is real keeps them apart.
+  bool is_paired() const { return blocks_ % 2 == 0; }
+  int64_t rows() const { return p_.batch * p_.dim * transforms(); }
+
+  // Spectra of rows, [N,C,transforms,Q,2,R] with R the last radix.
   TensorId OfSignal(TensorId x, Around around) {
-    const int64_t rows = p_.batch * p_.dim * blocks_;
     const bool is_padded = around == Around::kZeros || blocks_ == 1;
     if (!is_padded) {
       const int64_t other = around == Around::kBefore ? -p_.taps : p_.taps;
       x = AtPlaces(g_, x, PlacesAlong(g_, {blocks_, 2, p_.taps}, {p_.taps, other, 1}, 0, 2, 3), 2);
     }
-    return Reshaped(g_, Transformed(x, rows, is_padded),
-                    {p_.batch, p_.dim, blocks_, places_ / radices_.back(), 2, radices_.back()});
+    return Reshaped(
+        g_, Transformed(x, rows(), {.is_half = is_padded, .is_paired = is_paired()}),
+        {p_.batch, p_.dim, transforms(), places_ / radices_.back(), 2, radices_.back()});
   }
   TensorId OfFilter(TensorId w) {
-    return Reshaped(g_, Transformed(w, p_.dim, true),
+    return Reshaped(g_, Transformed(w, p_.dim, {.is_half = true}),
                     {1, p_.dim, 1, places_ / radices_.back(), 2, radices_.back()});
   }
 
@@ -51,8 +56,8 @@ class Transforms {
                   4);
   }
 
-  // The first K places of each row: [rows, K].
-  TensorId Inverse(TensorId spectrum, int64_t rows) {
+  // The first K places of each row, the real ones or both parts one behind the other.
+  TensorId Inverse(TensorId spectrum, int64_t rows, bool is_paired) {
     const size_t last = radices_.size() - 1;
     int64_t outer = places_ / radices_[last], inner = radices_[last];
     TensorId z = Matmul(Reshaped(g_, spectrum, {1, rows * outer, 2 * inner}), Matrix(last, -1));
@@ -61,22 +66,34 @@ class Transforms {
       outer /= radix;
       z = Turned(Reshaped(g_, z, {rows * outer, radix, 2, inner}), 2, stage, -1);
       z = Reshaped(g_, z, {rows * outer, 2 * radix, inner});
-      z = Matmul(stage == 0 ? RealMatrix(true, true) : Matrix(stage, -1), z);
+      z = Matmul(stage == 0
+                     ? EndMatrix({.is_half = true, .is_paired = is_paired, .is_inverse = true})
+                     : Matrix(stage, -1),
+                 z);
       inner *= radix;
     }
-    return Map(PointwiseMode::kMul, Reshaped(g_, z, {rows, p_.taps}),
+    return Map(PointwiseMode::kMul, Reshaped(g_, z, {rows * (is_paired ? 2 : 1), p_.taps}),
                g_.Constant(1.0 / static_cast<double>(places_), 2, p_.compute));
   }
 
  private:
   static constexpr int kMostBits = 7;
 
-  // Rows of real numbers, of half the places where the others are zeros.
-  TensorId Transformed(TensorId x, int64_t rows, bool is_padded) {
+  // The side of the first stage, and of the inverse's last, on which numbers are a client's.
+  struct End {
+    bool is_half = false;    // of the places, where the others are zeros or not wanted
+    bool is_paired = false;  // real and imaginary parts, or real ones alone
+    bool is_inverse = false;
+  };
+
+  int64_t transforms() const { return is_paired() ? blocks_ / 2 : blocks_; }
+
+  TensorId Transformed(TensorId x, int64_t rows, const End& end) {
     int64_t inner = places_ / radices_[0];
     TensorId z = g_.Pointwise(PointwiseMode::kIdentity, {x}, p_.compute);
-    z = Reshaped(g_, z, {rows, is_padded ? radices_[0] / 2 : radices_[0], inner});
-    z = Matmul(RealMatrix(is_padded, false), z);
+    z = Reshaped(g_, z,
+                 {rows, radices_[0] / (end.is_half ? 2 : 1) * (end.is_paired ? 2 : 1), inner});
+    z = Matmul(EndMatrix(end), z);
     int64_t outer = rows;
     for (size_t stage = 0; stage + 1 < radices_.size(); ++stage) {
       const int64_t radix = radices_[stage], next = radices_[stage + 1];
@@ -126,21 +143,24 @@ class Transforms {
     return Reshaped(g_, Cosine(turns), {1, 2 * radix, 2 * radix});
   }
 
-  // The first stage's, [1,2R,R], or half of its columns; or that on its side.
-  TensorId RealMatrix(bool is_half, bool is_inverse) {
-    const int64_t radix = radices_[0], real = is_half ? radix / 2 : radix;
-    const int64_t part = is_inverse ? 2 : 1;
-    Dims parts(4, 1), complex(4, 1), reals(4, 1);
-    parts[static_cast<size_t>(part)] = 2;
-    complex[static_cast<size_t>(part + 1)] = radix;
-    const int64_t at = is_inverse ? 1 : 3;
-    reals[static_cast<size_t>(at)] = real;
-    const TensorId turns = Map(
-        PointwiseMode::kAdd,
-        Scaled(Times(Index(complex, part + 1), Index(reals, at)), 1.0 / static_cast<double>(radix)),
-        Scaled(Index(parts, part), 0.25));
-    return Reshaped(g_, Cosine(turns),
-                    is_inverse ? Dims{1, real, 2 * radix} : Dims{1, 2 * radix, real});
+  // [1,2R,2R] with the columns of the End alone; the inverse's on its side.
+  TensorId EndMatrix(const End& end) {
+    const int64_t radix = radices_[0], places = end.is_half ? radix / 2 : radix,
+                  parts = end.is_paired ? 2 : 1;
+    const int64_t complex = end.is_inverse ? 3 : 1, own = end.is_inverse ? 1 : 3;
+    const auto index = [&](int64_t axis, int64_t extent) {
+      Dims dims(5, 1);
+      dims[static_cast<size_t>(axis)] = extent;
+      return Index(dims, axis);
+    };
+    const TensorId turns =
+        Map(PointwiseMode::kAdd,
+            Scaled(Times(index(complex + 1, radix), index(own + 1, places)),
+                   1.0 / static_cast<double>(radix)),
+            Scaled(Map(PointwiseMode::kSub, index(complex, 2), index(own, parts)), 0.25));
+    return Reshaped(
+        g_, Cosine(turns),
+        end.is_inverse ? Dims{1, parts * places, 2 * radix} : Dims{1, 2 * radix, parts * places});
   }
 
   // cos(2 pi turns), of less than half a turn: what is left of whole ones is exact.
@@ -197,8 +217,7 @@ class Transforms {
 TensorId LongForward(CallGraph& g, const LongConvolution& p, TensorId x, TensorId w) {
   Transforms t(g, p);
   const TensorId product = t.Product(t.OfSignal(x, Around::kBefore), t.OfFilter(w), false);
-  const int64_t rows = p.batch * p.dim * (p.length / p.taps);
-  return Reshaped(g, t.Inverse(product, rows), {p.batch, p.dim, p.length});
+  return Reshaped(g, t.Inverse(product, t.rows(), t.is_paired()), {p.batch, p.dim, p.length});
 }
 
 LongGradients LongBackward(CallGraph& g, const LongConvolution& p, TensorId x, TensorId w,
@@ -214,7 +233,7 @@ LongGradients LongBackward(CallGraph& g, const LongConvolution& p, TensorId x, T
   const TensorId sum = g.builder().Reduction(graph::ReductionMode::kAdd, all, dims,
                                              {.dtype = p.compute, .compute = p.compute});
   return {.dx = Reshaped(g, dx, {p.batch, p.dim, p.length}),
-          .dw = Reshaped(g, t.Inverse(sum, p.dim), {p.dim, 1, p.taps})};
+          .dw = Reshaped(g, t.Inverse(sum, p.dim, false), {p.dim, 1, p.taps})};
 }
 
 }  // namespace kiln::api::legacy

@@ -242,10 +242,17 @@ void SpellPlain(Graph& graph, const UserReduction& parts, const std::vector<Plai
 // Numbers that an operand of the type may be.
 std::vector<double> Samples(const UserReduction& parts, DType type, size_t count,
                             std::mt19937_64& random) {
+  constexpr double kAround[] = {1, -1, 0.5, 2};  // of a number at which the operator may bend
   std::vector<double> constants = {0, 1};
   for (const Tensor& t : parts.combine.tensors)
     if (t.is_constant() && std::isfinite(*t.value))
-      for (const double factor : {1.0, -1.0, 0.5, 2.0}) constants.push_back(*t.value * factor);
+      for (const double factor : kAround) constants.push_back(*t.value * factor);
+  for (const Node& node : parts.combine.nodes) {
+    const auto& attrs = node.As<PointwiseAttrs>();
+    for (const double clip : {attrs.relu_lower, attrs.relu_upper})
+      if (std::isfinite(clip))
+        for (const double factor : kAround) constants.push_back(clip * factor);
+  }
   std::vector<double> samples(count);
   for (double& sample : samples) {
     const double uniform = std::uniform_real_distribution<double>(-1, 1)(random);

@@ -447,6 +447,8 @@ TEST_F(LongCausalConvTest, FiltersOfHundredsOfTaps) {
       {.n = 2, .c = 1, .l = 512, .k = 512, .type = CUDNN_DATA_HALF},
       {.n = 1, .c = 2, .l = 3072, .k = 1024},
       {.n = 2, .c = 3, .l = 1024, .k = 512, .type = CUDNN_DATA_DOUBLE},
+      {.n = 2, .c = 2, .l = 4096, .k = 1024},
+      {.n = 1, .c = 3, .l = 2048, .k = 1024, .type = CUDNN_DATA_DOUBLE},
       {.n = 1, .c = 1, .l = 6144, .k = 2048, .type = CUDNN_DATA_BFLOAT16},
   };
   for (const Long& p : problems) TestLong(*device_, library_, Stream(), p);

@@ -2,6 +2,7 @@
 // against plain loops over the elements in order.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -22,6 +23,7 @@ struct Step {
   std::vector<int64_t> in;
   int64_t out;
   cudnnDataType_t type = CUDNN_DATA_FLOAT;  // of the result
+  double clip = 0;                          // of a relu: to as much on either side of 0
 };
 
 // Uids in the sub-graph: accumulators from 101 on, current elements from 201 on.
@@ -59,8 +61,11 @@ class UserReduction : public LaterAttributes {
     for (const Step& step : c.steps) {
       Desc mode(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
       mode.Set(CUDNN_ATTR_POINTWISE_MODE, step.mode)
-          .Set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT)
-          .Finalize();
+          .Set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
+      if (step.clip != 0)
+        mode.Set(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, -step.clip)
+            .Set(CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, step.clip);
+      mode.Finalize();
       Desc op(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
       op.Set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, mode)
           .Set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensor(step.in[0]))
@@ -323,18 +328,36 @@ TEST_F(UserReduction, InOrderOverAHundredElements) {
   c.over = {1, 2};
   Check(c);
 }
+
+// A sum that is cut off at each step.
+Case Saturating(double clip) {
+  return {.dims = {6, 30},
+          .over = {1},
+          .steps = {{CUDNN_POINTWISE_ADD, {101, 201}, 1},
+                    {CUDNN_POINTWISE_RELU_FWD, {1}, 2, CUDNN_DATA_FLOAT, clip}},
+          .outputs = {2},
+          .init = {0},
+          .types = {CUDNN_DATA_FLOAT},
+          .combine = [clip](Values& a, const Values& x) {
+            a[0] = std::min(std::max(a[0] + x[0], -clip), clip);
+          }};
+}
+TEST_F(UserReduction, InOrderWhereEachStepIsCutOff) { Check(Saturating(2)); }
+
 TEST_F(UserReduction, OrderedOperatorsOfManyElementsAreRefused) {
-  Case c = Fading();
-  c.dims = {2, 5000};
-  std::vector<Desc> x, y;
-  x.push_back(client::Tensor(1, c.dims));
-  y.push_back(client::Tensor(11, {2, 1}));
-  const Desc op = Operation(c, x, y);
-  ASSERT_EQ(op.status(), CUDNN_STATUS_SUCCESS) << op.error();
-  const Desc graph = client::Graph(handle_, {&op});
-  EXPECT_EQ(graph.status(), CUDNN_STATUS_NOT_SUPPORTED);
-  EXPECT_NE(graph.error().find("a reduction of 5000 elements keeps their order"), std::string::npos)
-      << graph.error();
+  for (Case c : {Fading(), Saturating(3e7)}) {
+    c.dims = {2, 5000};
+    std::vector<Desc> x, y;
+    x.push_back(client::Tensor(1, c.dims));
+    y.push_back(client::Tensor(11, {2, 1}));
+    const Desc op = Operation(c, x, y);
+    ASSERT_EQ(op.status(), CUDNN_STATUS_SUCCESS) << op.error();
+    const Desc graph = client::Graph(handle_, {&op});
+    EXPECT_EQ(graph.status(), CUDNN_STATUS_NOT_SUPPORTED);
+    EXPECT_NE(graph.error().find("a reduction of 5000 elements keeps their order"),
+              std::string::npos)
+        << graph.error();
+  }
 }
 
 TEST_F(UserReduction, MistakesAreSentences) {
