@@ -223,9 +223,9 @@ TensorId LongForward(CallGraph& g, const LongConvolution& p, TensorId x, TensorI
 LongGradients LongBackward(CallGraph& g, const LongConvolution& p, TensorId x, TensorId w,
                            TensorId dy) {
   Transforms t(g, p);
-  const int64_t rows = p.batch * p.dim * (p.length / p.taps);
-  const TensorId dx =
-      t.Inverse(t.Product(t.OfSignal(dy, Around::kAfter), t.OfFilter(w), true), rows);
+  const TensorId dx = t.Inverse(t.Product(t.OfSignal(dy, Around::kAfter), t.OfFilter(w), true),
+                                t.rows(), t.is_paired());
+  // What two blocks of a pair have to do with each other is imaginary, and not made.
   const TensorId all =
       t.Product(t.OfSignal(dy, Around::kZeros), t.OfSignal(x, Around::kBefore), true);
   Dims dims = g.DimsOf(all);
