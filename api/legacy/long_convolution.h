@@ -11,13 +11,14 @@
 //
 // Places come out in the order of the stages, which the inverse takes back, so that nothing is
 // turned around. The first stage reads of a padded block the half that is there; the last of the
-// inverse makes the half that is wanted. Two blocks of a row are the real and the imaginary parts of
-// one transform, where their number is even; else the parts that are 0 or not wanted are left out.
+// inverse makes the half that is wanted. Two blocks of a row are the real and the imaginary parts
+// of one transform, where their number is even; else the parts that are 0 or not wanted are left
+// out.
 //
 // A stage is 4 R multiplications for each of the N places, and reads and writes 8 bytes of it twice
 // in f32; large radices save memory traffic, small ones products. At K = 16384, a block of its own,
-// the two transforms of a result take three stages of 32 each and some 1100 multiplications for each
-// of the K places, where the sum has K.
+// the two transforms of a result take three stages of 32 each and some 1100 multiplications for
+// each of the K places, where the sum has K.
 //
 // Errors are those of a sum in the compute type, of the norms of the row and the filter; what is no
 // number reaches all places of its block, of the one beside it and of those that follow these.
