@@ -18,7 +18,7 @@ using Ids = std::vector<TensorId>;
 // compute it again.
 constexpr int64_t kShortestRun = 8, kNodesOfRun = 64;
 // Of a graph that passes work on in seconds.
-constexpr int64_t kMostNodes = 4096;
+constexpr int64_t kMostNodes = 32768;
 
 // ---- the sub-graph
 
