@@ -98,20 +98,26 @@ TensorDesc FilterDescOf(const Problem& p) {
 // From how many taps on transforms are faster than the sum, by the engines' models of an H100.
 constexpr int kTransformedForward = 1024, kTransformedBackward = 512;
 
-LongConvolution LongOf(const Problem& p, const TensorDesc& image) {
+// Products of f32 are faster than memory on the tensor cores of sm_90 alone, as sums of TF32.
+constexpr int64_t kLargestRadix = 32, kLargestRadixOfSm90 = 256;
+
+LongConvolution LongOf(const Problem& p, const TensorDesc& image, const Target& target) {
+  const bool has_products = target.arch == "sm_90a" && p.type != CUDNN_DATA_DOUBLE;
   return {.batch = p.batch,
           .dim = p.dim,
           .length = p.length,
           .taps = p.taps,
-          .compute = ComputeType(image)};
+          .compute = ComputeType(image),
+          .largest_radix = has_products ? kLargestRadixOfSm90 : kLargestRadix};
 }
 
-Result<TensorId> Forward(CallGraph& g, const Problem& p, const Operand& of_x, const Operand& of_w) {
+Result<TensorId> Forward(CallGraph& g, const Problem& p, const Target& target, const Operand& of_x,
+                         const Operand& of_w) {
   ASSIGN_OR_RETURN(const TensorId x, g.Read(of_x));
   ASSIGN_OR_RETURN(const TensorId w, g.Read(of_w));
   if (p.taps >= kTransformedForward) {
     g.wishes.keeps_bits = true;
-    return LongForward(g, LongOf(p, *of_x.desc), x, w);
+    return LongForward(g, LongOf(p, *of_x.desc, target), x, w);
   }
   g.wishes.only_fma = KeepsBits(p.type);
   return Convolve(g, GraphOp::kConvFprop, {.taps = p.taps, .first_is_own = true}, {x, w},
@@ -154,13 +160,13 @@ struct Gradients {
   Operand x, w, dy, dx, dw;
 };
 
-Status Backward(CallGraph& g, const Problem& p, const Gradients& of) {
+Status Backward(CallGraph& g, const Problem& p, const Target& target, const Gradients& of) {
   ASSIGN_OR_RETURN(const TensorId x, g.Read(of.x));
   ASSIGN_OR_RETURN(const TensorId w, g.Read(of.w));
   ASSIGN_OR_RETURN(const TensorId dy, g.Read(of.dy));
   if (p.taps >= kTransformedBackward) {
     g.wishes.keeps_bits = true;
-    const LongGradients gradients = LongBackward(g, LongOf(p, *of.x.desc), x, w, dy);
+    const LongGradients gradients = LongBackward(g, LongOf(p, *of.x.desc, target), x, w, dy);
     RETURN_IF_ERROR(g.Write(gradients.dx, of.dx));
     return g.Write(gradients.dw, of.dw);
   }
@@ -242,7 +248,7 @@ Status RunForward(const char* function, void* stream, const Problem& p, const Po
       copies = {{x, call.Memory(image, rows(at.kept_x))},
                 {w, call.Memory(filter, filters(at.kept_w))}};
     return call.Run(workspace, [&](CallGraph& g) -> Status {
-      ASSIGN_OR_RETURN(const TensorId value, Forward(g, part, x, w));
+      ASSIGN_OR_RETURN(const TensorId value, Forward(g, part, handle.session->target(), x, w));
       RETURN_IF_ERROR(g.Write(value, y));
       for (const auto& [from, to] : copies) {
         ASSIGN_OR_RETURN(const TensorId copied, g.Read(from));
@@ -271,7 +277,8 @@ Status RunBackward(const char* function, void* stream, const Problem& p, const P
                           .dy = call.Memory(image, rows(at.dy)),
                           .dx = call.Memory(image, rows(at.dx)),
                           .dw = call.Memory(filter, filters(at.dw))};
-    return call.Run(workspace, [&](CallGraph& g) { return Backward(g, part, of); });
+    return call.Run(workspace,
+                    [&](CallGraph& g) { return Backward(g, part, handle.session->target(), of); });
   });
 }
 

@@ -19,9 +19,8 @@ class Transforms {
  public:
   Transforms(CallGraph& g, const LongConvolution& p)
       : g_(g), p_(p), blocks_(p.length / p.taps), places_(2 * p.taps) {
-    int bits = 0;
-    while (int64_t{1} << bits < places_) ++bits;
-    const int stages = std::max(2, (bits + kMostBits - 1) / kMostBits);
+    const int bits = BitsOf(places_), most = BitsOf(p.largest_radix);
+    const int stages = std::max(2, (bits + most - 1) / most);
     for (int i = 0; i < stages; ++i)
       radices_.push_back(int64_t{1} << (bits / stages + (i < bits % stages ? 1 : 0)));
   }
@@ -77,7 +76,12 @@ class Transforms {
   }
 
  private:
-  static constexpr int kMostBits = 7;
+  // Of a power of 2.
+  static int BitsOf(int64_t n) {
+    int bits = 0;
+    while (int64_t{1} << bits < n) ++bits;
+    return bits;
+  }
 
   // The side of the first stage, and of the inverse's last, on which numbers are a client's.
   struct End {

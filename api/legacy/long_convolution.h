@@ -2,7 +2,7 @@
 //
 //   y = the first K places of each block of IDFT(DFT(w) DFT(block and the block before it))
 //
-// A transform of N = 2K places is a stage for each of its radices R (128 and less), N = R M:
+// A transform of N = 2K places is a stage for each of its radices R, N = R M:
 //
 //   z[k,m] = sum over n of e^(-2 pi i n k / R) x[n M + m]      a product with a matrix of [2R,2R],
 //                                                             real and imaginary parts as rows
@@ -31,6 +31,7 @@ namespace kiln::api::legacy {
 struct LongConvolution {
   int64_t batch = 1, dim = 1, length = 1, taps = 2;  // a multiple of the taps, a power of 2
   DType compute = DType::kF32;
+  int64_t largest_radix = 32;  // a power of 2
 };
 
 // Of x[N,C,L] and w[C,1,K], whose first tap stands on the place itself.
