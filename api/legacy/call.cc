@@ -156,7 +156,8 @@ Status Call::Launch(const CallPlan& plan, const Workspace& workspace) const {
   Places places;
   void* memory = workspace.data;
   std::shared_ptr<void> lent;  // until the launches are in the stream
-  if (!workspace.is_parameter && plan.workspace_bytes() > 0) {
+  const bool is_given = workspace.data != nullptr && plan.workspace_bytes() <= workspace.bytes;
+  if (!workspace.is_parameter && !is_given && plan.workspace_bytes() > 0) {
     if (handle_.session->target().is_cuda()) {
       ASSIGN_OR_RETURN(lent, handle_.session->LendOn(plan.workspace_bytes(), handle_.stream));
       memory = lent.get();

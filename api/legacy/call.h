@@ -28,7 +28,7 @@ struct Workspace {
   void* data = nullptr;
   int64_t bytes = 0;
   bool is_parameter = false;
-  bool is_lent = false;  // by the session
+  bool is_lent = false;  // by the session, where the client's does not hold what the plan needs
 };
 
 using MakeGraph = std::function<Status(CallGraph&)>;

@@ -39,6 +39,7 @@ struct PlanWishes {
   int64_t workspace_bytes = INT64_MAX;  // at most
   bool least_workspace = false;         // the least that any plan needs
   bool only_fma = false;                // no tensor cores, and operands as they are
+  bool keeps_bits = false;              // operands as they are, on whatever units
   bool winograd = false;                // an engine that says it is Winograd's products, if one is
 };
 

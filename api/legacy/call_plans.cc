@@ -14,15 +14,15 @@ namespace {
 // Whether the engine's notes are such that the wishes allow for it.
 bool IsWished(const Session& session, const graph::Graph& graph, int64_t engine,
               const PlanWishes& wishes) {
-  if (!wishes.only_fma && !wishes.winograd) return true;
+  if (!wishes.only_fma && !wishes.keeps_bits && !wishes.winograd) return true;
   const Result<EngineFacts> facts = session.Describe(graph, engine);
   if (!facts.ok()) return false;
   const auto has = [&](int32_t note) {
     return std::ranges::find(facts->numerical_notes, note) != facts->numerical_notes.end();
   };
   if (wishes.winograd && !has(CUDNN_NUMERICAL_NOTE_WINOGRAD)) return false;
-  return !wishes.only_fma ||
-         !(has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) || has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
+  if (wishes.only_fma && has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE)) return false;
+  return !(wishes.only_fma || wishes.keeps_bits) || !has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
 }
 
 // Configurations of the engine, as it likes and with little workspace: it may be none that leads a

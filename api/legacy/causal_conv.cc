@@ -9,16 +9,15 @@
 // added to what their memory holds, as programs that clear it before expect. There is no parameter
 // for workspace: what a backward pass needs (the gradient in front of SiLU, partial sums) is lent
 // in the order of the stream.
-#include "api/legacy/call.h"
+#include "api/legacy/causal_conv.h"
+
 #include "api/legacy/functions.h"
-#include "include/v9/cudnn_subquadratic_ops.h"
 
 namespace kiln::api::legacy {
 namespace {
 
-using graph::GraphOp;
+using namespace causal;  // NOLINT: what this file shares with those of the other functions
 using graph::PointwiseMode;
-using graph::TensorId;
 
 // Which dim lies innermost: places (x[N,C,L], w[C,K]), or channels (x[N,L,C], w[K,C]).
 enum class Order : int32_t { kPlaces, kChannels };
@@ -32,20 +31,6 @@ struct Problem {
   bool is_empty() const { return batch == 0 || dim == 0 || length == 0; }
   bool has_silu() const { return activation == CUDNN_CAUSAL_CONV1D_ACTIVATION_SILU; }
 };
-
-Status CheckExtent(int64_t extent, int64_t least, std::string_view name) {
-  if (extent >= least) return {};
-  return Status::Error(Code::kBadParam, "{} is {}; it is {} or more", name, extent, least);
-}
-
-Status CheckType(int type, std::string_view name) {
-  for (const int possible :
-       {CUDNN_DATA_FLOAT, CUDNN_DATA_DOUBLE, CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16}) {
-    if (type == possible) return {};
-  }
-  return Status::Error(Code::kNotSupported,
-                       "{} is {}: float, double, half and bfloat16 are possible", name, type);
-}
 
 Status Check(const Problem& p) {
   RETURN_IF_ERROR(CheckExtent(p.batch, 0, "batch"));
@@ -62,12 +47,6 @@ Status Check(const Problem& p) {
                          extent, INT32_MAX);
   }
   return {};
-}
-
-// A place is read for later ones, too, when its own result is there.
-Status CheckApart(const void* from, const void* to, std::string_view names) {
-  if (from != to) return {};
-  return Status::Error(Code::kBadParam, "{} are the same memory", names);
 }
 
 // ---- tensors
@@ -95,28 +74,7 @@ TensorDesc BiasDesc(const Problem& p, int32_t type) {
   return desc;
 }
 
-Dims DimsOf(const TensorDesc& t) { return Dims(t.dims.begin(), t.dims.begin() + t.rank); }
-Dims StridesOf(const TensorDesc& t) { return Dims(t.strides.begin(), t.strides.begin() + t.rank); }
-
 // ---- graphs
-
-// One of the three convolutions, with the memory of `result` as its layout.
-TensorId Convolve(CallGraph& g, GraphOp op, const Problem& p, std::vector<TensorId> operands,
-                  const TensorDesc& result) {
-  const DType compute = ComputeType(result);
-  graph::ConvAttrs attrs;
-  attrs.pre_padding = {p.taps - 1};
-  attrs.post_padding = {0};
-  attrs.stride = attrs.dilation = {1};
-  return g.builder().Apply(
-      op, std::move(operands), attrs,
-      {.dtype = compute, .compute = compute, .dims = DimsOf(result), .strides = StridesOf(result)});
-}
-
-// Nobody has allowed TF32: these functions have no math type.
-bool KeepsBits(const Problem& p) {
-  return p.type == CUDNN_DATA_FLOAT || p.type == CUDNN_DATA_DOUBLE;
-}
 
 struct Inputs {
   Operand x, w, bias;  // a bias without a slot: none
@@ -126,8 +84,8 @@ struct Inputs {
 Result<TensorId> BeforeActivation(CallGraph& g, const Problem& p, const Inputs& in) {
   ASSIGN_OR_RETURN(const TensorId x, g.Read(in.x));
   ASSIGN_OR_RETURN(const TensorId w, g.Read(in.w));
-  g.wishes.only_fma = KeepsBits(p);
-  const TensorId sum = Convolve(g, GraphOp::kConvFprop, p, {x, w}, *in.x.desc);
+  g.wishes.only_fma = KeepsBits(p.type);
+  const TensorId sum = Convolve(g, GraphOp::kConvFprop, {.taps = p.taps}, {x, w}, *in.x.desc);
   if (in.bias.slot < 0) return sum;
   ASSIGN_OR_RETURN(const TensorId bias, g.Read(in.bias));
   return g.Pointwise(PointwiseMode::kAdd, {sum, bias}, ComputeType(*in.x.desc));
@@ -143,21 +101,6 @@ Result<TensorId> GradientBefore(CallGraph& g, const Problem& p, const Inputs& in
   return g.builder().Apply(GraphOp::kPointwise, {gradient, before},
                            graph::PointwiseAttrs{.mode = PointwiseMode::kSwishBwd},
                            {.dtype = type, .compute = ComputeType(*dy.desc)});
-}
-
-// Memory that is added to.
-struct Sum {
-  Operand before, after;
-};
-
-Sum SumIn(Call& call, const TensorDesc& desc, const void* memory) {
-  return {.before = call.Memory(desc, memory), .after = call.Memory(desc, memory)};
-}
-
-Status AddTo(CallGraph& g, const Sum& sum, TensorId value) {
-  ASSIGN_OR_RETURN(const TensorId before, g.Read(sum.before));
-  return g.Write(g.Pointwise(PointwiseMode::kAdd, {before, value}, ComputeType(*sum.after.desc)),
-                 sum.after);
 }
 
 // ---- calls
@@ -180,8 +123,6 @@ void AddKey(Call& call, const Problem& p, const Pointers& at) {
   call.Add(static_cast<char>(at.bias != nullptr));
   call.Add(static_cast<char>(at.dbias != nullptr));
 }
-
-constexpr Workspace kLent = {.is_lent = true};
 
 Status Forward(const char* function, void* stream, const Problem& p, const Pointers& at) {
   RETURN_IF_ERROR(Check(p));
@@ -232,9 +173,10 @@ Status Backward(const char* function, void* stream, const Problem& p, const Poin
     ASSIGN_OR_RETURN(const TensorId gradient, GradientBefore(g, p, in, dy));
     ASSIGN_OR_RETURN(const TensorId x, g.Read(in.x));
     ASSIGN_OR_RETURN(const TensorId w, g.Read(in.w));
-    g.wishes.only_fma = KeepsBits(p);
-    RETURN_IF_ERROR(g.Write(Convolve(g, GraphOp::kConvDgrad, p, {gradient, w}, image), dx));
-    RETURN_IF_ERROR(AddTo(g, dw, Convolve(g, GraphOp::kConvWgrad, p, {x, gradient}, filter)));
+    g.wishes.only_fma = KeepsBits(p.type);
+    const Taps taps = {.taps = p.taps};
+    RETURN_IF_ERROR(g.Write(Convolve(g, GraphOp::kConvDgrad, taps, {gradient, w}, image), dx));
+    RETURN_IF_ERROR(AddTo(g, dw, Convolve(g, GraphOp::kConvWgrad, taps, {x, gradient}, filter)));
     if (at.dbias == nullptr) return {};
     const DType compute = ComputeType(image);
     return AddTo(g, dbias,

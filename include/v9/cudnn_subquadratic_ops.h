@@ -22,14 +22,12 @@ typedef enum {
   CUDNN_CAUSAL_CONV1D_ACTIVATION_SILU     = 1,
 } cudnnCausalConv1dActivation_t;
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnB2BCausalConv1dBackward(
     cudaStream_t stream, const void *x, const void *weightsProj, const void *weightsMixer,
     const void *skipBias, const void *y, const void *dy, void *dx, void *dweightsProj,
     void *dweightsMixer, void *dskipBias, int batch, int dim, int seqLen, int kernelSizeProj,
     int kernelSizeMixer, cudnnDataType_t dataType, cudnnDataType_t dwDataType);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnB2BCausalConv1dForward(
     cudaStream_t stream, const void *x, const void *weightsProj, const void *weightsMixer,
     const void *skipBias, void *y, void *yGated, int batch, int dim, int seqLen,
@@ -55,29 +53,24 @@ cudnnStatus_t CUDNNWINAPI cudnnCausalConv1dNwhForward(
     int dim, int seqLen, int kernelSize, cudnnDataType_t dataType,
     cudnnCausalConv1dActivation_t activation);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnFFTCausalConv1dBackward(
     cudaStream_t stream, const void *x, const void *weight, const void *dy, void *dx,
     void *dweight, int batch, int dim, int seqLen, int kernelSize, cudnnDataType_t dataType);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnFFTCausalConv1dForward(
     cudaStream_t stream, const void *x, const void *weight, void *y, int batch, int dim,
     int seqLen, int kernelSize, cudnnDataType_t dataType);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnLongFFTCausalConv1dBackward(
     cudaStream_t stream, const void *dy, void *dx, void *dweight, int batch, int dim, int seqLen,
     int kernelSize, cudnnDataType_t dataType, void *workspace, size_t workspaceSizeInBytes,
     void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnLongFFTCausalConv1dForward(
     cudaStream_t stream, const void *x, const void *weight, void *y, int batch, int dim,
     int seqLen, int kernelSize, cudnnDataType_t dataType, void *workspace,
     size_t workspaceSizeInBytes, void *reserveSpace, size_t reserveSpaceSizeInBytes);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnLongFFTCausalConv1dGetBufferSizes(
     int batch, int dim, int seqLen, int kernelSize, cudnnDataType_t dataType,
     size_t *workspaceSizeInBytes, size_t *reserveSpaceSizeInBytes);

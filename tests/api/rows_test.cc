@@ -12,11 +12,9 @@ namespace kiln::api {
 namespace {
 
 // Attributes that are refused both ways: one that NVIDIA's 9.19 takes on no descriptor
-// (nvidia_attributes_test), a name without a use; and those of 9.20 and later that Kiln does not
-// compute yet, as ranges of their numbers.
+// (nvidia_attributes_test), a name without a use, as ranges of their numbers.
 constexpr std::pair<int, int> kRefused[] = {
     {CUDNN_ATTR_VARIANT_PACK_INTERMEDIATES, CUDNN_ATTR_VARIANT_PACK_INTERMEDIATES},
-    {CUDNN_ATTR_OPERATION_REDUCTION_DIMS, CUDNN_ATTR_OPERATION_REDUCTION_SUBGRAPH_COMPUTE_TYPES},
 };
 
 bool IsRefused(int attribute) {

@@ -10,9 +10,9 @@
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <random>
 #include <thread>
 
+#include "tests/numerics/guarded_tensor.h"
 #include "tests/support/legacy_run.h"
 #include "tests/support/runner.h"
 
@@ -20,7 +20,6 @@ namespace kiln::testing {
 namespace {
 
 using oracle::Dims;
-using oracle::Image;
 
 enum class Order : uint8_t { kPlaces, kChannels };
 
@@ -50,42 +49,6 @@ struct Problem {
   }
 };
 
-// A tensor of the device between guards; results begin as poison.
-class Tensor {
- public:
-  Tensor(Device& device, cudnnDataType_t type, const Dims& dims, const Dims& strides,
-         std::optional<uint64_t> seed)
-      : device_(device), before_(Image::Poisoned(ElementOf(type), dims, strides, 7)) {
-    if (seed) {
-      std::mt19937_64 random(*seed);
-      std::uniform_real_distribution<double> uniform(-2, 2);
-      std::vector<double> values(static_cast<size_t>(oracle::Count(dims)));
-      for (double& value : values) value = uniform(random);
-      before_.Store(values);
-    }
-    buffer_.emplace(device, before_.bytes.size());
-    device.CopyIn(buffer_->data(), before_.bytes.data(), before_.bytes.size());
-  }
-  void* data() const { return buffer_->data() + Image::kGuard; }
-  double operator()(const Dims& index) const { return before_.At(index); }
-  std::string Check(const Dense& expected) const {
-    Image after = before_;
-    device_.CopyOut(after.bytes.data(), buffer_->data(), after.bytes.size());
-    if (std::string error = oracle::CheckGaps(before_, after); !error.empty()) return error;
-    return oracle::Compare(expected, after).error;
-  }
-  std::string CheckUnchanged() const {
-    Image after = before_;
-    device_.CopyOut(after.bytes.data(), buffer_->data(), after.bytes.size());
-    return oracle::CheckUnchanged(before_, after);
-  }
-
- private:
-  Device& device_;
-  Image before_;
-  std::optional<Buffer> buffer_;
-};
-
 struct Operands {
   Operands(Device& device, const Problem& p, uint64_t seed)
       : x(device, p.type, p.image(), p.image_strides(), seed),
@@ -96,7 +59,7 @@ struct Operands {
     return x.CheckUnchanged() + w.CheckUnchanged() + b.CheckUnchanged() + dy.CheckUnchanged();
   }
 
-  Tensor x, w, b, dy;
+  GuardedTensor x, w, b, dy;
 };
 
 // ---- what must be there
@@ -157,7 +120,7 @@ class Oracle {
     return dx;
   }
 
-  Dense Dw(Dense g, const Tensor& before) const {
+  Dense Dw(Dense g, const GuardedTensor& before) const {
     Dense dw = Zeros(p_.filter());
     for (int c = 0; c < p_.c; ++c) {
       for (int k = 0; k < p_.k; ++k) {
@@ -174,7 +137,7 @@ class Oracle {
     return dw;
   }
 
-  Dense Db(Dense g, const Tensor& before) const {
+  Dense Db(Dense g, const GuardedTensor& before) const {
     Dense db = Zeros({p_.c});
     for (int c = 0; c < p_.c; ++c) {
       Sum sum;
@@ -270,7 +233,7 @@ class CausalConvTest : public ::testing::Test {
 
   static void TestForward(Device& device, const Problem& p) {
     const Operands o(device, p, 11);
-    const Tensor y(device, p.type, p.image(), p.image_strides(), {});
+    const GuardedTensor y(device, p.type, p.image(), p.image_strides(), {});
     ASSERT_EQ(Forward(device, p, o.x.data(), o.w.data(), p.bias ? o.b.data() : nullptr, y.data()),
               CUDNN_STATUS_SUCCESS)
         << p.Text() << ": " << Words();
@@ -280,9 +243,9 @@ class CausalConvTest : public ::testing::Test {
   }
   static void TestBackward(Device& device, const Problem& p) {
     const Operands o(device, p, 23);
-    const Tensor dx(device, p.type, p.image(), p.image_strides(), {});
-    const Tensor dw(device, p.gradient_type(), p.filter(), p.filter_strides(), 5);
-    const Tensor db(device, p.gradient_type(), {p.c}, {1}, 6);
+    const GuardedTensor dx(device, p.type, p.image(), p.image_strides(), {});
+    const GuardedTensor dw(device, p.gradient_type(), p.filter(), p.filter_strides(), 5);
+    const GuardedTensor db(device, p.gradient_type(), {p.c}, {1}, 6);
     ASSERT_EQ(Backward(device, p, o.x.data(), o.w.data(), p.bias ? o.b.data() : nullptr,
                        o.dy.data(), {dx.data(), dw.data(), p.bias ? db.data() : nullptr}),
               CUDNN_STATUS_SUCCESS)
@@ -364,7 +327,7 @@ TEST_F(CausalConvTest, WhatIsNoNumberReachesLaterPlacesAlone) {
 }
 
 TEST_F(CausalConvTest, OfNothingIsNothing) {
-  const Tensor dw(*device_, CUDNN_DATA_FLOAT, {3, 4}, {4, 1}, 1);
+  const GuardedTensor dw(*device_, CUDNN_DATA_FLOAT, {3, 4}, {4, 1}, 1);
   for (Problem p :
        {Problem{.n = 0, .c = 3, .l = 5, .k = 4}, Problem{.n = 2, .c = 0, .l = 5, .k = 4},
         Problem{.n = 2, .c = 3, .l = 0, .k = 4}}) {
@@ -379,7 +342,7 @@ TEST_F(CausalConvTest, OfNothingIsNothing) {
 TEST_F(CausalConvTest, MisuseIsRefusedInWords) {
   const Problem good = {.n = 2, .c = 3, .l = 5, .k = 4};
   const Operands o(*device_, good, 1);
-  const Tensor y(*device_, good.type, good.image(), good.image_strides(), {});
+  const GuardedTensor y(*device_, good.type, good.image(), good.image_strides(), {});
   struct Row {
     void (*spoil)(Problem&);
     cudnnStatus_t status;

@@ -162,9 +162,12 @@ bool IsOfCtc(std::string_view function) { return function.find("CTC") != functio
 bool IsOfSequences(std::string_view function) {
   return function.find("CausalConv1d") != function.npos;
 }
-// Whether it needs memory in the order of a stream, which a launch by itself does not give.
+// Whether it needs memory in the order of a stream, which a launch by itself does not give. Long
+// filters have a workspace.
 bool TakesMemory(std::string_view function) {
-  return IsOfSequences(function) && function.ends_with("Backward");
+  const bool is_two = function.starts_with("cudnnB2B") || function.starts_with("cudnnFFT");
+  return IsOfSequences(function) && !function.starts_with("cudnnLongFFT") &&
+         (is_two || function.ends_with("Backward"));
 }
 
 // Makes the calls of valid_calls.h that this library has, of networks, CTC and sequences.

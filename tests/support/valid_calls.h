@@ -249,6 +249,25 @@ void VisitSequences(ValidArguments& a, Visitor& visit) {
   VALID_CALL(cudnnCausalConv1dNwhForward, "", nullptr, a.Device(0), a.Device(1), a.Device(2),
              a.Device(3), 2, 3, 5, 4, CUDNN_DATA_FLOAT, CUDNN_CAUSAL_CONV1D_ACTIVATION_SILU);
 }
+
+template <class Visitor>
+void VisitLongSequences(ValidArguments& a, Visitor& visit) {
+  VALID_CALL(cudnnB2BCausalConv1dBackward, "", nullptr, a.Device(0), a.Device(1), a.Device(2),
+             a.Device(3), a.Device(4), a.Device(5), a.Device(6), a.Device(7), a.Device(8),
+             a.Device(9), 2, 3, 5, 4, 4, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT);
+  VALID_CALL(cudnnB2BCausalConv1dForward, "", nullptr, a.Device(0), a.Device(1), a.Device(2),
+             a.Device(3), a.Device(4), a.Device(5), 2, 3, 5, 4, 4, CUDNN_DATA_FLOAT);
+  VALID_CALL(cudnnFFTCausalConv1dBackward, "", nullptr, a.Device(0), a.Device(1), a.Device(2),
+             a.Device(3), a.Device(4), 1, 2, 128, 128, CUDNN_DATA_FLOAT);
+  VALID_CALL(cudnnFFTCausalConv1dForward, "", nullptr, a.Device(0), a.Device(1), a.Device(2), 1, 2,
+             128, 128, CUDNN_DATA_FLOAT);
+  VALID_CALL(cudnnLongFFTCausalConv1dBackward, "", nullptr, a.Device(0), a.Device(1), a.Device(2),
+             1, 1, 4096, 4096, CUDNN_DATA_FLOAT, a.Device(3), a.kBytes, a.Device(4), a.kBytes);
+  VALID_CALL(cudnnLongFFTCausalConv1dForward, "", nullptr, a.Device(0), a.Device(1), a.Device(2), 1,
+             1, 4096, 4096, CUDNN_DATA_FLOAT, a.Device(3), a.kBytes, a.Device(4), a.kBytes);
+  VALID_CALL(cudnnLongFFTCausalConv1dGetBufferSizes, "", 1, 1, 4096, 4096, CUDNN_DATA_FLOAT,
+             a.Place<size_t>(0), a.Place<size_t>(1));
+}
 #endif
 
 template <class Visitor>
@@ -622,6 +641,7 @@ void VisitLegacyCalls(ValidArguments& a, Visitor& visit) {
   VisitRewriting(a, visit);
 #if CUDNN_MAJOR == 9
   VisitSequences(a, visit);
+  VisitLongSequences(a, visit);
 #endif
   VisitNormSizes(a, visit);
   VisitNormsA(a, visit);
