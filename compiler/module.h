@@ -30,7 +30,8 @@ enum class GroupKind : uint8_t {
   kWindow,
   kRows,
   kRecurrence,
-  kProducts
+  kProducts,
+  kSegments
 };
 
 // What one engine runs: a self-contained graph. Its inputs are tensors of the module's graph or

@@ -20,6 +20,7 @@
 #include "compiler/engines/recurrence_steps.h"
 #include "compiler/engines/reduce.h"
 #include "compiler/engines/rows.h"
+#include "compiler/engines/segments/segments.h"
 #include "compiler/engines/wgmma_sm90.h"
 #include "compiler/engines/window.h"
 #include "compiler/engines/winograd.h"
@@ -70,7 +71,8 @@ std::span<const Engine> Engines() {
                                     kRecurrenceStackSm80Tf32Engine,
                                     kContractGroupedSm90Engine,
                                     kRecurrenceStepsEngine,
-                                    kRecurrenceStepsTf32Engine};
+                                    kRecurrenceStepsTf32Engine,
+                                    kSegmentsEngine};
   return kEngines;
 }
 
