@@ -138,6 +138,10 @@ int64_t SumLength(const Graph& graph, const Node& node) {
   }
   if (node.inputs.empty() || node.inputs[0] == graph::kAbsent) return 1;
   if (node.op == graph::GraphOp::kCtcLoss) return graph[node.inputs[0]].dims[0];  // frames
+  if (node.op == graph::GraphOp::kSegmentReduce) {  // all places may be one segment's
+    const bool has_rows = node.inputs.size() > 2 && node.inputs[2] != graph::kAbsent;
+    return std::max<int64_t>(graph[node.inputs[has_rows ? 2 : 0]].dims[0], 1);
+  }
   if (node.op == graph::GraphOp::kScatterAdd) {  // all may meet in one place
     const auto pairs = static_cast<int64_t>(node.inputs.size() / 2);
     return std::max<int64_t>(pairs * NumElements(graph[node.inputs[1]].dims), 1);

@@ -282,6 +282,8 @@ double ReductionLength(const Graph& g, const Node& node) {
       taps *= static_cast<double>(a.window[s] / a.unit[s] * (a.unit[s] / a.stride[s] + 1) + 1);
     return taps;
   }
+  if (node.op == GraphOp::kSegmentReduce)  // all places may be one segment's
+    return static_cast<double>(g[node.inputs[node.inputs.size() > 2 ? 2 : 0]].dims[0]);
   if (node.op == GraphOp::kScatterAdd)
     return static_cast<double>(NumElements(g[node.inputs[1]].dims)) *
            static_cast<double>(node.inputs.size() / 2);
@@ -311,7 +313,9 @@ std::vector<double> NodeError(const Graph& g, const Node& node, TensorId output,
   if (Has(node, graph::kRecurrence)) return LoopError(g, node, y, result);
   const double eps = Epsilon(Accumulator(node.compute));
   std::vector<double> error(result.size());
-  const bool scatters = node.op == GraphOp::kScatterAdd;
+  const bool adds_segments = node.op == GraphOp::kSegmentReduce &&
+                             node.As<graph::SegmentReduceAttrs>().mode < graph::SegmentMode::kMax;
+  const bool scatters = node.op == GraphOp::kScatterAdd || adds_segments;
   const bool sums = Has(node, graph::kContraction) || Has(node, graph::kWindow) || scatters ||
                     (node.op == GraphOp::kReduce &&
                      node.As<graph::ReduceAttrs>().combine == graph::Combine::kAdd);
