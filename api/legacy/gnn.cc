@@ -94,12 +94,12 @@ Lists::Lists(Call& call, const Graph& graph, int rank)
       edges_desc_(ListDesc(shape_.edges, shape_.index, rank)),
       reverse_desc_(ListDesc(shape_.sources + 1, shape_.index, rank)) {
   call.Add(shape_);
-  offsets_ = call.Memory(offsets_desc_, graph.offsets);
-  indices_ = call.Memory(edges_desc_, graph.indices);
-  if (shape_.has_rows != 0) rows_ = call.Memory(edges_desc_, graph.rows);
+  offsets_ = call.Derived(offsets_desc_, graph.offsets);
+  indices_ = call.Derived(edges_desc_, graph.indices);
+  if (shape_.has_rows != 0) rows_ = call.Derived(edges_desc_, graph.rows);
   if (shape_.is_reversed == 0) return;
-  reverse_offsets_ = call.Memory(reverse_desc_, graph.reverse_offsets);
-  reverse_rows_ = call.Memory(edges_desc_, graph.reverse_rows);
+  reverse_offsets_ = call.Derived(reverse_desc_, graph.reverse_offsets);
+  reverse_rows_ = call.Derived(edges_desc_, graph.reverse_rows);
 }
 
 Dims Lists::ListDims(int64_t count) const {

@@ -49,7 +49,9 @@ TensorDesc Columns(int type, int64_t rows, int64_t columns, int64_t width) {
   return gnn::Described(type, {rows, columns}, {width, 1});
 }
 
-int64_t BytesOf(int type) { return ElementBytes(type); }
+int64_t BytesOf(int type) {  // of features, or of an index
+  return type == CUDNN_DATA_INT64 ? int64_t{sizeof(int64_t)} : ElementBytes(type);
+}
 
 template <class T>
 T* At(T* base, int64_t element, int type) {
@@ -91,8 +93,8 @@ class Forward {
     if (p.concat == 0) return;
     concat_.from = Columns(p.type, s.destinations, p.concat, p.concat);
     concat_.to = Columns(p.type, s.destinations, p.concat, p.width());
-    concat_.x = call.Memory(concat_.from, at.concat);
-    concat_.y = call.Memory(concat_.to, At(at.output, p.aggregated(), p.type));
+    concat_.x = call.Derived(concat_.from, at.concat);
+    concat_.y = call.Derived(concat_.to, At(at.output, p.aggregated(), p.type));
   }
 
   Status Make(CallGraph& g) {
@@ -110,10 +112,10 @@ class Forward {
     part.from = Columns(p_.type, rows, columns, columns);
     part.to = Columns(p_.type, s.destinations, columns, p_.width());
     part.positions = Columns(s.index, s.destinations, columns, p_.aggregated());
-    part.x = call.Memory(part.from, x);
-    part.y = call.Memory(part.to, At(at.output, first, p_.type));
+    part.x = call.Derived(part.from, x);
+    part.y = call.Derived(part.to, At(at.output, first, p_.type));
     if (p_.has_positions())
-      part.at = call.Memory(part.positions, At(at.positions, first, s.index));
+      part.at = call.Derived(part.positions, At(at.positions, first, s.index));
   }
 
   Status Aggregate(CallGraph& g, const Part& part, bool of_nodes) const {
@@ -165,8 +167,8 @@ class Backward {
     if (p.concat == 0) return;
     concat_.from = Columns(p.type, shape_.destinations, p.concat, p.width());
     concat_.to = Columns(p.type, shape_.destinations, p.concat, p.concat);
-    concat_.dy = call.Memory(concat_.from, At(at.output, p.aggregated(), p.type));
-    concat_.after = call.Memory(concat_.to, at.concat);
+    concat_.dy = call.Derived(concat_.from, At(at.output, p.aggregated(), p.type));
+    concat_.after = call.Derived(concat_.to, at.concat);
   }
 
   Status Make(CallGraph& g) {
@@ -192,11 +194,11 @@ class Backward {
     part.from = Columns(p_.type, shape_.destinations, columns, p_.width());
     part.to = Columns(p_.type, rows, columns, columns);
     part.positions_desc = Columns(shape_.index, shape_.destinations, columns, p_.aggregated());
-    part.dy = call.Memory(part.from, At(at.output, first, p_.type));
+    part.dy = call.Derived(part.from, At(at.output, first, p_.type));
     if (p_.has_positions())
-      part.positions = call.Memory(part.positions_desc, At(at.positions, first, shape_.index));
-    part.before = call.Memory(part.to, dx);
-    part.after = call.Memory(part.to, dx);
+      part.positions = call.Derived(part.positions_desc, At(at.positions, first, shape_.index));
+    part.before = call.Derived(part.to, dx);
+    part.after = call.Derived(part.to, dx);
   }
 
   // dy, of a mean divided by the number of edges.

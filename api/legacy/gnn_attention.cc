@@ -160,23 +160,23 @@ class ForwardCall {
         result_desc_(ResultDesc(a, graph.shape.destinations)) {
     call.Add(a);
     call.Add(static_cast<char>(at.mask != nullptr));
-    src_ = call.Memory(src_desc_, at.src);
-    dst_ = call.Memory(dst_desc_, at.dst);
-    if (a.edge > 0) edge_ = call.Memory(edge_desc_, at.edge);
-    weights_ = call.Memory(weight_desc_, at.weights);
+    src_ = call.Derived(src_desc_, at.src);
+    dst_ = call.Derived(dst_desc_, at.dst);
+    if (a.edge > 0) edge_ = call.Derived(edge_desc_, at.edge);
+    weights_ = call.Derived(weight_desc_, at.weights);
     if (a.is_v2 == 0) {
-      dst_weights_ = call.Memory(weight_desc_, Weights(a, at.weights, a.node));
+      dst_weights_ = call.Derived(weight_desc_, Weights(a, at.weights, a.node));
       if (a.edge > 0)
         edge_weights_ =
-            call.Memory(edge_weight_desc_, Weights(a, at.weights, 2 * int64_t{a.node}));
+            call.Derived(edge_weight_desc_, Weights(a, at.weights, 2 * int64_t{a.node}));
     } else {
-      activated_ = call.Memory(src_like_edges(graph), at.activated);
+      activated_ = call.Derived(src_like_edges(graph), at.activated);
     }
-    if (at.mask != nullptr) mask_ = call.Memory(heads_desc_, at.mask);
+    if (at.mask != nullptr) mask_ = call.Derived(heads_desc_, at.mask);
     const int64_t scores = graph.shape.edges * a.heads;
-    logits_ = call.Memory(heads_desc_, at.scores);
-    shares_ = call.Memory(heads_desc_, static_cast<const float*>(at.scores) + scores);
-    output_ = call.Memory(result_desc_, at.output);
+    logits_ = call.Derived(heads_desc_, at.scores);
+    shares_ = call.Derived(heads_desc_, static_cast<const float*>(at.scores) + scores);
+    output_ = call.Derived(result_desc_, at.output);
   }
 
   Status Make(CallGraph& g) {

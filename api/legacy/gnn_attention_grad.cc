@@ -115,24 +115,24 @@ class BackwardCall {
     weight_desc_ = RowsDesc(a_.type, 1, a_.heads, a_.head());
     edge_weight_desc_ = RowsDesc(a_.type, 1, a_.heads, a_.edge_head());
     heads_desc_ = HeadsDesc(shape_, a_.heads);
-    dy_memory_ = call.Memory(dy_desc_, at.dy);
-    src_memory_ = call.Memory(src_desc_, at.src);
-    dst_memory_ = call.Memory(dst_desc_, at.dst);
-    weights_memory_ = call.Memory(weight_desc_, at.weights);
+    dy_memory_ = call.Derived(dy_desc_, at.dy);
+    src_memory_ = call.Derived(src_desc_, at.src);
+    dst_memory_ = call.Derived(dst_desc_, at.dst);
+    weights_memory_ = call.Derived(weight_desc_, at.weights);
     if (a_.is_v2 != 0) {
-      activated_memory_ = call.Memory(activated_desc_, at.activated);
+      activated_memory_ = call.Derived(activated_desc_, at.activated);
     } else {
-      dst_weights_memory_ = call.Memory(weight_desc_, Behind(at.weights, a_.node, a_.type));
+      dst_weights_memory_ = call.Derived(weight_desc_, Behind(at.weights, a_.node, a_.type));
       if (a_.edge > 0) {
-        edge_memory_ = call.Memory(edge_desc_, at.edge);
-        edge_weights_memory_ = call.Memory(
+        edge_memory_ = call.Derived(edge_desc_, at.edge);
+        edge_weights_memory_ = call.Derived(
             edge_weight_desc_, Behind(at.weights, 2 * int64_t{a_.node}, a_.type));
       }
     }
-    logits_memory_ = call.Memory(heads_desc_, at.scores);
-    shares_memory_ = call.Memory(heads_desc_, Behind(at.scores, e * a_.heads, CUDNN_DATA_FLOAT));
-    if (at.mask != nullptr) mask_memory_ = call.Memory(heads_desc_, at.mask);
-    if (at.attention != nullptr) attention_memory_ = call.Memory(heads_desc_, at.attention);
+    logits_memory_ = call.Derived(heads_desc_, at.scores);
+    shares_memory_ = call.Derived(heads_desc_, Behind(at.scores, e * a_.heads, CUDNN_DATA_FLOAT));
+    if (at.mask != nullptr) mask_memory_ = call.Derived(heads_desc_, at.mask);
+    if (at.attention != nullptr) attention_memory_ = call.Derived(heads_desc_, at.attention);
   }
 
   void AddResults(Call& call, const Pointers& at) {
@@ -143,19 +143,19 @@ class BackwardCall {
     dedge_desc_ = RowsDesc(d_.rows_type, e, a_.heads, a_.edge_head());
     dweight_desc_ = RowsDesc(d_.weights_type, 1, a_.heads, a_.head());
     dedge_weight_desc_ = RowsDesc(d_.weights_type, 1, a_.heads, a_.edge_head());
-    dsrc_memory_ = call.Memory(dsrc_desc_, at.dsrc);
-    if (d_.is_shared == 0) ddst_memory_ = call.Memory(ddst_desc_, at.ddst);
-    if (a_.edge > 0) dedge_memory_ = call.Memory(dedge_desc_, at.dedge);
-    dlogits_memory_ = call.Memory(heads_desc_, at.dscores);
+    dsrc_memory_ = call.Derived(dsrc_desc_, at.dsrc);
+    if (d_.is_shared == 0) ddst_memory_ = call.Derived(ddst_desc_, at.ddst);
+    if (a_.edge > 0) dedge_memory_ = call.Derived(dedge_desc_, at.dedge);
+    dlogits_memory_ = call.Derived(heads_desc_, at.dscores);
     dshares_memory_ =
-        call.Memory(heads_desc_, Behind(at.dscores, e * a_.heads, CUDNN_DATA_FLOAT));
+        call.Derived(heads_desc_, Behind(at.dscores, e * a_.heads, CUDNN_DATA_FLOAT));
     if (at.dweights == nullptr) return;
-    dweights_memory_ = call.Memory(dweight_desc_, at.dweights);
+    dweights_memory_ = call.Derived(dweight_desc_, at.dweights);
     if (a_.is_v2 != 0) return;
     ddst_weights_memory_ =
-        call.Memory(dweight_desc_, Behind(at.dweights, a_.node, d_.weights_type));
+        call.Derived(dweight_desc_, Behind(at.dweights, a_.node, d_.weights_type));
     if (a_.edge > 0)
-      dedge_weights_memory_ = call.Memory(
+      dedge_weights_memory_ = call.Derived(
           dedge_weight_desc_, Behind(at.dweights, 2 * int64_t{a_.node}, d_.weights_type));
   }
 

@@ -162,19 +162,22 @@ bool IsOfCtc(std::string_view function) { return function.find("CTC") != functio
 bool IsOfSequences(std::string_view function) {
   return function.find("CausalConv1d") != function.npos;
 }
+bool IsOfGraphs(std::string_view function) { return function.find("Gnn") != function.npos; }
 // Whether it needs memory in the order of a stream, which a launch by itself does not give.
 bool TakesMemory(std::string_view function) {
+  if (IsOfGraphs(function)) return !function.ends_with("AggSimpleForward");
   return IsOfSequences(function) && function.ends_with("Backward");
 }
 
-// Makes the calls of valid_calls.h that this library has, of networks, CTC and sequences.
+// Makes the calls of valid_calls.h that this library has, of networks, CTC, sequences and graphs.
 class CallThem {
  public:
   CallThem(LegacyClient& client, void* library) : client_(client), library_(library) {}
 
   bool Wants(const char* function, const char*) {
     name_ = function;
-    return (IsOfNetworks(function) || IsOfCtc(function) || IsOfSequences(function)) &&
+    return (IsOfNetworks(function) || IsOfCtc(function) || IsOfSequences(function) ||
+            IsOfGraphs(function)) &&
            !TakesMemory(function) && dlsym(library_, function) != nullptr;
   }
   template <class F, class... Args>

@@ -67,7 +67,9 @@ class Tensor {
   Tensor(Device& device, cudnnDataType_t type, const oracle::Dims& dims,
          const std::vector<double>* values = nullptr)
       : device_(device),
-        before_(oracle::Image::Poisoned(ElementOf(type), dims, Packed(dims), 7)) {
+        before_(oracle::Image::Poisoned(
+            type == CUDNN_DATA_INT64 ? oracle::DType::kI64 : ElementOf(type), dims, Packed(dims),
+            7)) {
     if (values != nullptr) before_.Store(*values);
     buffer_.emplace(device, before_.bytes.size());
     device.CopyIn(buffer_->data(), before_.bytes.data(), before_.bytes.size());
