@@ -79,7 +79,8 @@ Status CheckDim(int64_t dim, int64_t least, std::string_view name) {
 TensorDesc Described(int type, std::initializer_list<int64_t> dims,
                      std::initializer_list<int64_t> strides) {
   TensorDesc desc = {.type = type, .rank = static_cast<int32_t>(dims.size())};
-  std::ranges::transform(dims, desc.dims.begin(), [](int64_t n) { return static_cast<int32_t>(n); });
+  std::ranges::transform(dims, desc.dims.begin(),
+                         [](int64_t n) { return static_cast<int32_t>(n); });
   std::ranges::transform(strides, desc.strides.begin(),
                          [](int64_t n) { return static_cast<int32_t>(n); });
   return desc;
@@ -189,8 +190,7 @@ TensorId Lists::Counts(CallGraph& g) const {
         GraphOp::kSlice, {offsets_id_}, graph::SliceAttrs{.start = start, .step = step},
         {.dtype = type, .compute = type, .dims = ListDims(shape_.destinations)});
   };
-  const TensorId count =
-      g.Pointwise(graph::PointwiseMode::kSub, {from(1), from(0)}, type);
+  const TensorId count = g.Pointwise(graph::PointwiseMode::kSub, {from(1), from(0)}, type);
   return g.Pointwise(graph::PointwiseMode::kIdentity, {count}, DType::kF32);
 }
 

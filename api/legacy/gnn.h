@@ -1,5 +1,5 @@
-// Graphs in compressed columns, as the functions of cudnn_gnn_ops.h have them: the numbers and lists
-// of one, and the nodes of a CallGraph that follow edges.
+// Graphs in compressed columns, as the functions of cudnn_gnn_ops.h have them: the numbers and
+// lists of one, and the nodes of a CallGraph that follow edges.
 //
 //   gnn_aggregate.cc   cudnnGnnAggSimple{Forward,Backward}
 //   gnn_attention.cc   cudnnGnnMhaGat{,V2}Forward

@@ -69,8 +69,8 @@ Status CheckPointers(const Problem& p, const gnn::Shape& shape, const Pointers& 
       gnn::Matches(at.node, p.node, shape.sources * p.node, "nodeFeatures", "nodeFeatDim"));
   RETURN_IF_ERROR(
       gnn::Matches(at.edge, p.edge, shape.edges * p.edge, "edgeFeatures", "edgeFeatDim"));
-  RETURN_IF_ERROR(gnn::Matches(at.concat, p.concat, shape.destinations * p.concat,
-                               "concatFeatures", "concatFeatDim"));
+  RETURN_IF_ERROR(gnn::Matches(at.concat, p.concat, shape.destinations * p.concat, "concatFeatures",
+                               "concatFeatDim"));
   RETURN_IF_ERROR(gnn::Needs(at.output, shape.destinations, "output"));
   if (!p.has_positions()) return {};
   return gnn::Needs(at.positions, shape.destinations, "outPositions");
@@ -241,10 +241,10 @@ class Backward {
     const TensorId row = g.builder().Apply(
         GraphOp::kIota, {}, graph::IotaAttrs{.axis = 0},
         {.dtype = DType::kI64, .compute = DType::kI64, .dims = {shape_.edges, 1}});
-    const TensorId chosen = g.builder().Apply(
-        GraphOp::kPointwise, {lists_.AtDestinations(g, positions), row},
-        graph::PointwiseAttrs{.mode = PointwiseMode::kCmpEq},
-        {.dtype = DType::kBool, .compute = DType::kI64});
+    const TensorId chosen =
+        g.builder().Apply(GraphOp::kPointwise, {lists_.AtDestinations(g, positions), row},
+                          graph::PointwiseAttrs{.mode = PointwiseMode::kCmpEq},
+                          {.dtype = DType::kBool, .compute = DType::kI64});
     return g.Pointwise(PointwiseMode::kBinarySelect,
                        {mine, g.Constant(0, kRank, DType::kF32), chosen}, DType::kF32);
   }
@@ -280,8 +280,8 @@ Status GnnAggSimpleForward(void* stream, const void* csc_graph, const void* node
 
 Status GnnAggSimpleBackward(void* stream, const void* csc_graph, const void* grad_output,
                             const void* positions, void* grad_node, void* grad_edge,
-                            void* grad_concat, int node_dim, int edge_dim, int concat_dim,
-                            int type, int mode) {
+                            void* grad_concat, int node_dim, int edge_dim, int concat_dim, int type,
+                            int mode) {
   ASSIGN_OR_RETURN(const gnn::Graph graph, gnn::GraphOf(csc_graph));
   const Problem p = {node_dim, edge_dim, concat_dim, type, mode};
   const Gradients at = {grad_output, positions, grad_node, grad_edge, grad_concat};

@@ -81,10 +81,9 @@ TensorId AttentionGraph::Activated(TensorId x) const {
   switch (a_.activation) {
     case CUDNN_GNN_ACT_RELU:
     case CUDNN_GNN_ACT_LEAKY_RELU:
-      return g_.Pointwise({.mode = PointwiseMode::kReluFwd,
-                           .relu_slope = a_.alpha,
-                           .propagate_nan = true},
-                          {x}, DType::kF32);
+      return g_.Pointwise(
+          {.mode = PointwiseMode::kReluFwd, .relu_slope = a_.alpha, .propagate_nan = true}, {x},
+          DType::kF32);
     case CUDNN_GNN_ACT_SIGMOID:
       return Map(PointwiseMode::kSigmoidFwd, {x});
     case CUDNN_GNN_ACT_TANH:
@@ -100,10 +99,10 @@ TensorId AttentionGraph::Activated(TensorId x) const {
 
 // value where y is positive, else value times the factor.
 TensorId AttentionGraph::Positive(TensorId y, TensorId value, double or_factor) const {
-  const TensorId is_positive = g_.builder().Apply(
-      graph::GraphOp::kPointwise, {y, Number(0)},
-      graph::PointwiseAttrs{.mode = PointwiseMode::kCmpGt},
-      {.dtype = DType::kBool, .compute = DType::kF32});
+  const TensorId is_positive =
+      g_.builder().Apply(graph::GraphOp::kPointwise, {y, Number(0)},
+                         graph::PointwiseAttrs{.mode = PointwiseMode::kCmpGt},
+                         {.dtype = DType::kBool, .compute = DType::kF32});
   return Map(PointwiseMode::kBinarySelect, {value, Mul(value, Number(or_factor)), is_positive});
 }
 
@@ -184,8 +183,8 @@ class ForwardCall {
     const AttentionGraph ops(g, a_);
     ASSIGN_OR_RETURN(const TensorId src, g.Read(src_));
     ASSIGN_OR_RETURN(const TensorId at_source, SourcesOfEdges(g, src));
-    ASSIGN_OR_RETURN(const TensorId logits, a_.is_v2 != 0 ? LogitsOfV2(g, ops, at_source)
-                                                          : Logits(g, ops, src));
+    ASSIGN_OR_RETURN(const TensorId logits,
+                     a_.is_v2 != 0 ? LogitsOfV2(g, ops, at_source) : Logits(g, ops, src));
     ASSIGN_OR_RETURN(TensorId shares, Softmax(g, ops, logits));
     if (mask_.slot >= 0) {
       ASSIGN_OR_RETURN(const TensorId mask, g.Read(mask_));
@@ -215,8 +214,8 @@ class ForwardCall {
     ASSIGN_OR_RETURN(const TensorId w, g.Read(weights_));
     ASSIGN_OR_RETURN(const TensorId dst, g.Read(dst_));
     ASSIGN_OR_RETURN(const TensorId dst_w, g.Read(dst_weights_));
-    TensorId sum = ops.Add(lists_.AtSources(g, scores(src, w)),
-                           lists_.AtDestinations(g, scores(dst, dst_w)));
+    TensorId sum =
+        ops.Add(lists_.AtSources(g, scores(src, w)), lists_.AtDestinations(g, scores(dst, dst_w)));
     if (edge_.slot >= 0) {
       ASSIGN_OR_RETURN(const TensorId edge, g.Read(edge_));
       ASSIGN_OR_RETURN(const TensorId edge_w, g.Read(edge_weights_));
@@ -294,10 +293,8 @@ Status GnnMhaGatV2Forward(void* stream, const void* csc_graph, const void* src, 
                           void* scores, void* activated, int node_dim, const void* params,
                           int type) {
   ASSIGN_OR_RETURN(const gnn::Graph graph, gnn::GraphOf(csc_graph));
-  gnn::Attention a = {.is_v2 = 1,
-                      .node = node_dim,
-                      .edge = edge == nullptr ? 0 : node_dim,
-                      .type = type};
+  gnn::Attention a = {
+      .is_v2 = 1, .node = node_dim, .edge = edge == nullptr ? 0 : node_dim, .type = type};
   RETURN_IF_ERROR(gnn::SetParams(params, a));
   return gnn::Forward("cudnnGnnMhaGatV2Forward", stream, graph, a,
                       {src, dst, edge, weights, mask, output, scores, activated});

@@ -125,8 +125,8 @@ class BackwardCall {
       dst_weights_memory_ = call.Derived(weight_desc_, Behind(at.weights, a_.node, a_.type));
       if (a_.edge > 0) {
         edge_memory_ = call.Derived(edge_desc_, at.edge);
-        edge_weights_memory_ = call.Derived(
-            edge_weight_desc_, Behind(at.weights, 2 * int64_t{a_.node}, a_.type));
+        edge_weights_memory_ =
+            call.Derived(edge_weight_desc_, Behind(at.weights, 2 * int64_t{a_.node}, a_.type));
       }
     }
     logits_memory_ = call.Derived(heads_desc_, at.scores);
@@ -147,8 +147,7 @@ class BackwardCall {
     if (d_.is_shared == 0) ddst_memory_ = call.Derived(ddst_desc_, at.ddst);
     if (a_.edge > 0) dedge_memory_ = call.Derived(dedge_desc_, at.dedge);
     dlogits_memory_ = call.Derived(heads_desc_, at.dscores);
-    dshares_memory_ =
-        call.Derived(heads_desc_, Behind(at.dscores, e * a_.heads, CUDNN_DATA_FLOAT));
+    dshares_memory_ = call.Derived(heads_desc_, Behind(at.dscores, e * a_.heads, CUDNN_DATA_FLOAT));
     if (at.dweights == nullptr) return;
     dweights_memory_ = call.Derived(dweight_desc_, at.dweights);
     if (a_.is_v2 != 0) return;
@@ -175,16 +174,13 @@ class BackwardCall {
       dshares = ops.Add(dshares, attention);
     }
     ASSIGN_OR_RETURN(dshares, Stored(g, Masked(ops, dshares), dshares_memory_));
-    const TensorId sum =
-        lists_.ReduceRows(g, SegmentMode::kAdd, ops.Mul(shares_, dshares));
+    const TensorId sum = lists_.ReduceRows(g, SegmentMode::kAdd, ops.Mul(shares_, dshares));
     return Stored(g, ops.Mul(shares_, ops.Sub(dshares, lists_.AtDestinations(g, sum))),
                   dlogits_memory_);
   }
 
   // What each edge brings its source as one of the values that attention sums.
-  TensorId OfValues(const AttentionGraph& ops) const {
-    return ops.Mul(Masked(ops, shares_), dy_);
-  }
+  TensorId OfValues(const AttentionGraph& ops) const { return ops.Mul(Masked(ops, shares_), dy_); }
 
   Status WriteNodes(CallGraph& g, const AttentionGraph& ops, TensorId dsrc, TensorId ddst) const {
     if (d_.is_shared == 0) {
@@ -227,8 +223,7 @@ class BackwardCall {
     ASSIGN_OR_RETURN(const TensorId activated, g.Read(activated_memory_));
     const TensorId before = ops.Slope(ops.Mul(dlogits, weights_), activated);
     const TensorId ddst = lists_.ReduceRows(g, SegmentMode::kAdd, before);
-    const TensorId dsrc =
-        lists_.ReduceOut(g, ops.Add(OfValues(ops), before), ops.Number(0));
+    const TensorId dsrc = lists_.ReduceOut(g, ops.Add(OfValues(ops), before), ops.Number(0));
     RETURN_IF_ERROR(WriteNodes(g, ops, dsrc, ddst));
     RETURN_IF_ERROR(WriteWeights(g, ops, activated, dlogits, dweights_memory_));
     return a_.edge == 0 ? Status() : g.Write(before, dedge_memory_);
@@ -270,40 +265,38 @@ Status Backward(const char* function, void* stream, const Graph& graph, const At
 }  // namespace
 }  // namespace gnn
 
-Status GnnMhaGatBackward(void* stream, const void* csc_graph, const void* grad_out,
-                         const void* src, const void* dst, const void* edge, const void* weights,
-                         const void* scores, const float* mask, const float* grad_attention,
-                         void* grad_src, void* grad_dst, void* grad_edge, void* grad_weights,
-                         void* grad_scores, void* space, void* weight_space, int node_dim,
-                         int edge_dim, const void* params, int type, int grad_type,
-                         int grad_weight_type) {
+Status GnnMhaGatBackward(void* stream, const void* csc_graph, const void* grad_out, const void* src,
+                         const void* dst, const void* edge, const void* weights, const void* scores,
+                         const float* mask, const float* grad_attention, void* grad_src,
+                         void* grad_dst, void* grad_edge, void* grad_weights, void* grad_scores,
+                         void* space, void* weight_space, int node_dim, int edge_dim,
+                         const void* params, int type, int grad_type, int grad_weight_type) {
   ASSIGN_OR_RETURN(const gnn::Graph graph, gnn::GraphOf(csc_graph));
   gnn::Attention a = {.node = node_dim, .edge = edge_dim, .type = type};
   RETURN_IF_ERROR(gnn::SetParams(params, a));
-  return gnn::Backward("cudnnGnnMhaGatBackward", stream, graph, a,
-                       {.rows_type = grad_type, .weights_type = grad_weight_type},
-                       {grad_out, src, dst, edge, weights, scores, nullptr, mask, grad_attention,
-                        grad_src, grad_dst, grad_edge, grad_weights, grad_scores, space,
-                        weight_space});
+  return gnn::Backward(
+      "cudnnGnnMhaGatBackward", stream, graph, a,
+      {.rows_type = grad_type, .weights_type = grad_weight_type},
+      {grad_out, src, dst, edge, weights, scores, nullptr, mask, grad_attention, grad_src, grad_dst,
+       grad_edge, grad_weights, grad_scores, space, weight_space});
 }
 
 Status GnnMhaGatV2Backward(void* stream, const void* csc_graph, const void* grad_out,
-                           const void* src, const void* dst, const void* edge,
-                           const void* weights, const void* scores, const void* activated,
-                           const float* mask, const float* grad_attention, void* grad_src,
-                           void* grad_dst, void* grad_edge, void* grad_weights,
-                           void* grad_scores, void* space, void* weight_space, int node_dim,
-                           const void* params, int type, int grad_type) {
+                           const void* src, const void* dst, const void* edge, const void* weights,
+                           const void* scores, const void* activated, const float* mask,
+                           const float* grad_attention, void* grad_src, void* grad_dst,
+                           void* grad_edge, void* grad_weights, void* grad_scores, void* space,
+                           void* weight_space, int node_dim, const void* params, int type,
+                           int grad_type) {
   ASSIGN_OR_RETURN(const gnn::Graph graph, gnn::GraphOf(csc_graph));
   const bool has_edges = edge != nullptr || grad_edge != nullptr;
-  gnn::Attention a = {
-      .is_v2 = 1, .node = node_dim, .edge = has_edges ? node_dim : 0, .type = type};
+  gnn::Attention a = {.is_v2 = 1, .node = node_dim, .edge = has_edges ? node_dim : 0, .type = type};
   RETURN_IF_ERROR(gnn::SetParams(params, a));
-  return gnn::Backward("cudnnGnnMhaGatV2Backward", stream, graph, a,
-                       {.rows_type = grad_type, .weights_type = grad_type},
-                       {grad_out, src, dst, edge, weights, scores, activated, mask,
-                        grad_attention, grad_src, grad_dst, grad_edge, grad_weights, grad_scores,
-                        space, weight_space});
+  return gnn::Backward(
+      "cudnnGnnMhaGatV2Backward", stream, graph, a,
+      {.rows_type = grad_type, .weights_type = grad_type},
+      {grad_out, src, dst, edge, weights, scores, activated, mask, grad_attention, grad_src,
+       grad_dst, grad_edge, grad_weights, grad_scores, space, weight_space});
 }
 
 }  // namespace kiln::api::legacy

@@ -22,8 +22,8 @@
 namespace kiln::graph {
 namespace {
 
-constexpr size_t kX = 0, kOffsets = 1, kRows = 2;               // of segment_reduce
-constexpr size_t kIdOffsets = 0, kIdRows = 1, kMovedFrom = 2;   // of segment_ids
+constexpr size_t kX = 0, kOffsets = 1, kRows = 2;              // of segment_reduce
+constexpr size_t kIdOffsets = 0, kIdRows = 1, kMovedFrom = 2;  // of segment_ids
 constexpr size_t kPositions = 1, kMoved = 1;
 
 // A list of integers: dim 0 alone has more than one.
@@ -32,8 +32,8 @@ Status CheckList(const Tensor* t, const char* name) {
   if (t->dtype != DType::kI32 && t->dtype != DType::kI64)
     return Status::Error(Code::kUnsupportedDataType, "the {} %{} are {}, not i32 or i64", name,
                          t->name, Info(t->dtype).text);
-  const bool is_list =
-      t->rank() > 0 && std::all_of(t->dims.begin() + 1, t->dims.end(), [](int64_t n) { return n == 1; });
+  const bool is_list = t->rank() > 0 && std::all_of(t->dims.begin() + 1, t->dims.end(),
+                                                    [](int64_t n) { return n == 1; });
   if (is_list) return {};
   return Status::Error(Code::kShapeMismatch, "the {} {} are no list along dim 0", name, Shape(*t));
 }
@@ -99,7 +99,8 @@ Status VerifySegmentReduce(const Graph& graph, const Node& node) {
     return Status::Error(Code::kUnsupportedDataType, "it computes in floats, not {}",
                          Info(node.compute).text);
   const Tensor *x = InputOf(graph, node, kX), *y = OutputOf(graph, node, 0);
-  if (x == nullptr || x->rank() < 1) return Status::Text(Code::kBadParam, "there is no x with rows");
+  if (x == nullptr || x->rank() < 1)
+    return Status::Text(Code::kBadParam, "there is no x with rows");
   if (!IsFloat(x->dtype))
     return Status::Error(Code::kUnsupportedDataType, "x %{} is {}, no float", x->name,
                          Info(x->dtype).text);
@@ -138,7 +139,8 @@ void EvalSegmentReduce(const EvalArgs& args) {
   const bool adds = mode == SegmentMode::kAdd || mode == SegmentMode::kMean;
   const Segments segments(args, kOffsets, kRows, (rows == nullptr ? x : *rows).dims[0]);
   const int64_t width = NumElements(Dims(x.dims.begin() + 1, x.dims.end()));
-  std::vector<double>* positions = args.outputs.size() > kPositions ? args.outputs[kPositions] : nullptr;
+  std::vector<double>* positions =
+      args.outputs.size() > kPositions ? args.outputs[kPositions] : nullptr;
   for (int64_t n = 0; n < segments.count(); ++n) {
     const int64_t begin = segments.Begin(n), end = std::max(begin, segments.End(n));
     for (int64_t c = 0; c < width; ++c) {

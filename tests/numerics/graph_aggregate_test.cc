@@ -27,8 +27,8 @@ struct Problem {
   bool has_positions() const { return op == CUDNN_GNN_AGG_MAX || op == CUDNN_GNN_AGG_MIN; }
   cudnnDataType_t index() const { return graph.is_wide ? CUDNN_DATA_INT64 : CUDNN_DATA_INT32; }
   std::string Text() const {
-    return fmt::format("{}; {}+{}+{} features of type {}, op {}{}", graph.Text(), node, edge, concat,
-                       static_cast<int>(type), static_cast<int>(op),
+    return fmt::format("{}; {}+{}+{} features of type {}, op {}{}", graph.Text(), node, edge,
+                       concat, static_cast<int>(type), static_cast<int>(op),
                        is_reversed ? ", reversed" : "");
   }
 };
@@ -74,7 +74,8 @@ Expected Aggregate(const Problem& p, const std::vector<double>& node,
       }
       const auto count = static_cast<double>(std::max<int64_t>(end - begin, 1));
       Value v = {sum, kRoundoff * count * magnitude};
-      if (p.op == CUDNN_GNN_AGG_MEAN) v = {v.v / count, v.e / count + kRoundoff * magnitude / count};
+      if (p.op == CUDNN_GNN_AGG_MEAN)
+        v = {v.v / count, v.e / count + kRoundoff * magnitude / count};
       if (p.has_positions()) v = {best, 0};
       x.output.push_back(v);
       x.positions.push_back(static_cast<double>(position));
@@ -165,7 +166,8 @@ class GraphAggregateTest : public ::testing::Test {
   }
 
   static cudnnStatus_t Forward(const Problem& p, const cudnnGnnCscGraph_t* graph, const void* node,
-                               const void* edge, const void* concat, void* output, void* positions) {
+                               const void* edge, const void* concat, void* output,
+                               void* positions) {
     LegacyClient client(library_);
     return KILN_CALL(client, cudnnGnnAggSimpleForward, stream(), graph, node, edge, concat, output,
                      positions, p.node, p.edge, p.concat, p.type, p.op);
@@ -236,7 +238,8 @@ std::vector<Problem> Problems() {
   struct Widths {
     int node, edge, concat;
   };
-  constexpr Widths kWidths[] = {{8, 0, 0}, {5, 3, 2}, {0, 7, 0}, {16, 24, 8}, {33, 0, 1}, {1, 1, 0}};
+  constexpr Widths kWidths[] = {{8, 0, 0},   {5, 3, 2},  {0, 7, 0},
+                                {16, 24, 8}, {33, 0, 1}, {1, 1, 0}};
   std::vector<Problem> problems;
   for (int i = 0; i < 48; ++i) {
     const Widths& w = kWidths[static_cast<size_t>(i) % std::size(kWidths)];
@@ -311,8 +314,8 @@ TEST_F(GraphAggregateTest, WhatIsNoNumberReachesItsReadersAlone) {
   Csc g = {.sources = 3, .destinations = 2, .offsets = {0, 3, 4}, .indices = {0, 1, 2, 2}};
   const DeviceCsc graph(*device_, g, false);
   const std::vector<double> x = {1, NAN, 3};
-  for (const cudnnGnnAggOp_t op : {CUDNN_GNN_AGG_SUM, CUDNN_GNN_AGG_MEAN, CUDNN_GNN_AGG_MAX,
-                                   CUDNN_GNN_AGG_MIN}) {
+  for (const cudnnGnnAggOp_t op :
+       {CUDNN_GNN_AGG_SUM, CUDNN_GNN_AGG_MEAN, CUDNN_GNN_AGG_MAX, CUDNN_GNN_AGG_MIN}) {
     const Problem p = {.graph = g, .node = 1, .op = op};
     const Tensor node(*device_, p.type, {3, 1}, &x), output(*device_, p.type, {2, 1}),
         positions(*device_, p.index(), {2, 1});
@@ -328,8 +331,11 @@ TEST_F(GraphAggregateTest, WhatIsNoNumberReachesItsReadersAlone) {
 }
 
 TEST_F(GraphAggregateTest, MisuseIsRefusedInWords) {
-  const Problem good = {.graph = RandomCsc(2, 5, 4, 3, false, false), .node = 2, .edge = 3,
-                        .concat = 1, .op = CUDNN_GNN_AGG_MAX};
+  const Problem good = {.graph = RandomCsc(2, 5, 4, 3, false, false),
+                        .node = 2,
+                        .edge = 3,
+                        .concat = 1,
+                        .op = CUDNN_GNN_AGG_MAX};
   const DeviceCsc graph(*device_, good.graph, false);
   const Csc& g = good.graph;
   const auto node = Of(good, g.sources, 2, 1), edge = Of(good, g.edges(), 3, 2),

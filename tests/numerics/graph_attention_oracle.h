@@ -25,7 +25,8 @@ struct Bounded {
   }
   Bounded operator-(const Bounded& b) const { return *this + Bounded(-b.v, b.e); }
   Bounded operator*(const Bounded& b) const {
-    return {v * b.v, std::fabs(v) * b.e + std::fabs(b.v) * e + e * b.e + kRoundoff * std::fabs(v * b.v)};
+    return {v * b.v,
+            std::fabs(v) * b.e + std::fabs(b.v) * e + e * b.e + kRoundoff * std::fabs(v * b.v)};
   }
   Bounded operator/(const Bounded& b) const {
     const double least = std::max(std::fabs(b.v) - b.e, 1e-30), q = v / b.v;
@@ -69,10 +70,10 @@ struct AttentionProblem {
   std::string Text() const {
     return fmt::format(
         "{}; {} of {} heads of {} features, {} of edges, activation {}{}{}{}{}{}, type {}",
-        graph.Text(), is_v2 ? "GATv2" : "GAT", heads, head, edge_head,
-        static_cast<int>(activation), concatenates ? "" : ", mean", has_mask ? ", mask" : "",
-        has_attention ? ", attention" : "", is_reversed ? ", reversed" : "",
-        shares_gradient ? ", one gradient" : "", static_cast<int>(type));
+        graph.Text(), is_v2 ? "GATv2" : "GAT", heads, head, edge_head, static_cast<int>(activation),
+        concatenates ? "" : ", mean", has_mask ? ", mask" : "", has_attention ? ", attention" : "",
+        is_reversed ? ", reversed" : "", shares_gradient ? ", one gradient" : "",
+        static_cast<int>(type));
   }
 };
 
@@ -135,7 +136,9 @@ class AttentionOracle {
   AttentionGradient<T> Backward(const AttentionScores<T>& s, const std::vector<T>& dy,
                                 const std::vector<T>& attention) const {
     AttentionGradient<T> d;
-    const auto zero = [](int64_t count) { return std::vector<T>(static_cast<size_t>(count), T(0)); };
+    const auto zero = [](int64_t count) {
+      return std::vector<T>(static_cast<size_t>(count), T(0));
+    };
     d.logits = d.shares = zero(g_.edges() * p_.heads);
     d.src = zero(g_.sources * p_.node());
     d.dst = zero(g_.destinations * p_.node());
@@ -162,7 +165,8 @@ class AttentionOracle {
     }
     g_.EachEdge([&](int64_t n, int64_t e) {
       for (int h = 0; h < p_.heads; ++h) {
-        for (int j = 0; j < p_.head; ++j) Add(d.src, Source(e, h, j), Weight(s, h, e) * dy_at(n, h, j));
+        for (int j = 0; j < p_.head; ++j)
+          Add(d.src, Source(e, h, j), Weight(s, h, e) * dy_at(n, h, j));
         if (p_.is_v2)
           BackwardV2(s, d, n, e, h);
         else
@@ -178,7 +182,8 @@ class AttentionOracle {
  private:
   template <class Body>
   void Into(int64_t n, Body&& body) const {
-    for (int64_t e = g_.offsets[static_cast<size_t>(n)]; e < g_.offsets[static_cast<size_t>(n + 1)]; ++e)
+    for (int64_t e = g_.offsets[static_cast<size_t>(n)]; e < g_.offsets[static_cast<size_t>(n + 1)];
+         ++e)
       body(e);
   }
   static void Add(std::vector<T>& to, size_t at, const T& value) { to[at] = to[at] + value; }
@@ -206,8 +211,8 @@ class AttentionOracle {
       sum = sum + Src(e, h, j) * x_.weights[W(0, h, j, p_.head)] +
             x_.dst[Node(n, h, j)] * x_.weights[W(p_.node(), h, j, p_.head)];
     for (int j = 0; j < p_.edge_head; ++j)
-      sum = sum + x_.edge[Edge(e, h, j, p_.edge_head)] *
-                      x_.weights[W(2 * p_.node(), h, j, p_.edge_head)];
+      sum = sum +
+            x_.edge[Edge(e, h, j, p_.edge_head)] * x_.weights[W(2 * p_.node(), h, j, p_.edge_head)];
     return Activated(sum);
   }
 

@@ -35,8 +35,8 @@ struct Operands {
         mask(MakeMask(device, p.graph.edges() * p.heads)) {}
 
   AttentionData<Bounded> Data() const {
-    return {Exact(src.values()), Exact(dst.values()), Exact(edge.values()),
-            Exact(weights.values()), Exact(mask.values())};
+    return {Exact(src.values()), Exact(dst.values()), Exact(edge.values()), Exact(weights.values()),
+            Exact(mask.values())};
   }
   std::string CheckUnchanged() const {
     return graph.CheckUnchanged() + src.CheckUnchanged() + dst.CheckUnchanged() +
@@ -134,8 +134,7 @@ class GraphAttentionTest : public ::testing::Test {
     const AttentionData<Bounded> data = o.Data();
     AttentionScores<Bounded> s;
     const double roundoff = oracle::UnitRoundoff(ElementOf(p.type));
-    const std::vector<Bounded> expected =
-        AttentionOracle<Bounded>(p, data, roundoff).Forward(s);
+    const std::vector<Bounded> expected = AttentionOracle<Bounded>(p, data, roundoff).Forward(s);
     EXPECT_EQ(y.Check(Expected(expected)), "") << "y of " << p.Text();
     EXPECT_EQ(scores.Check(Both(s.logits, s.shares)), "") << "scores of " << p.Text();
     EXPECT_EQ(p.is_v2 ? activated.Check(Expected(s.activated)) : activated.CheckUnchanged(), "")
@@ -178,9 +177,8 @@ class GraphAttentionTest : public ::testing::Test {
     EXPECT_EQ(device_->Synchronize(), "");
     const std::vector<double> stored = scores.values();
     const auto middle = stored.begin() + edges * p.heads;
-    const AttentionScores<Bounded> saved = {Exact({stored.begin(), middle}),
-                                            Exact({middle, stored.end()}),
-                                            Exact(activated.values())};
+    const AttentionScores<Bounded> saved = {
+        Exact({stored.begin(), middle}), Exact({middle, stored.end()}), Exact(activated.values())};
     const AttentionData<Bounded> data = o.Data();
     AttentionGradient<Bounded> d = AttentionOracle<Bounded>(p, data).Backward(
         saved, Exact(dy.values()), Exact(attention.values()));
@@ -278,8 +276,11 @@ TEST_F(GraphAttentionTest, WithoutEdgesThereAreZeroes) {
 
 // Logits far from 0, which a softmax without a maximum would lose.
 TEST_F(GraphAttentionTest, LargeLogitsKeepTheirShares) {
-  Problem p = {.graph = RandomCsc(7, 8, 5, 6, false, false), .heads = 1, .head = 4,
-               .activation = CUDNN_GNN_ACT_SCALAR, .alpha = 100};
+  Problem p = {.graph = RandomCsc(7, 8, 5, 6, false, false),
+               .heads = 1,
+               .head = 4,
+               .activation = CUDNN_GNN_ACT_SCALAR,
+               .alpha = 100};
   TestForward(p);
   p.is_v2 = true;
   TestForward(p);
@@ -332,7 +333,8 @@ TEST(GraphAttentionOracle, GradientIsTheDerivative) {
         operand[k] = at - kStep;
         const double below = loss();
         operand[k] = at;
-        EXPECT_NEAR(gradient[k], (above - below) / (2 * kStep), 1e-6) << name << " " << k << " of " << p.Text();
+        EXPECT_NEAR(gradient[k], (above - below) / (2 * kStep), 1e-6)
+            << name << " " << k << " of " << p.Text();
       }
     };
     check(x.src, d.src, "src");
@@ -349,21 +351,28 @@ TEST_F(GraphAttentionTest, MisuseIsRefusedInWords) {
   };
   const Row rows[] = {
       {[](Problem& p) { p.heads = 0; }, "numHeads is 0"},
-      {[](Problem& p) { p.heads = 4; p.head = 0; }, "dimNode is 0"},
+      {[](Problem& p) {
+         p.heads = 4;
+         p.head = 0;
+       },
+       "dimNode is 0"},
       {[](Problem& p) { p.type = CUDNN_DATA_DOUBLE; }, "dataType is 1"},
       {[](Problem& p) { p.activation = static_cast<cudnnGnnActivationOp_t>(7); },
        "cudnnGnnActivationOp_t"},
       {[](Problem& p) { p.alpha = -0.5f; }, "activationAlpha is -0.5"},
   };
   for (const bool is_v2 : {false, true}) {
-    const Problem good = {.graph = RandomCsc(2, 5, 4, 3, false, false), .is_v2 = is_v2,
-                          .heads = 2, .head = 3, .edge_head = 3};
+    const Problem good = {.graph = RandomCsc(2, 5, 4, 3, false, false),
+                          .is_v2 = is_v2,
+                          .heads = 2,
+                          .head = 3,
+                          .edge_head = 3};
     const Operands o(*device_, good);
     const Tensor out = Poison(CUDNN_DATA_FLOAT, 400);
     const auto backward = [&](const Problem& p, void* space, void* weight_space) {
-      return Backward(p, o, {out.data(), out.data(), out.data(), nullptr},
-                      {out.data(), out.data(), out.data(), out.data(), out.data(), space,
-                       weight_space});
+      return Backward(
+          p, o, {out.data(), out.data(), out.data(), nullptr},
+          {out.data(), out.data(), out.data(), out.data(), out.data(), space, weight_space});
     };
     for (const Row& row : rows) {
       Problem p = good;

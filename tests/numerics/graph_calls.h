@@ -28,7 +28,8 @@ struct Csc {
   template <class Body>
   void EachEdge(Body&& body) const {
     for (int64_t n = 0; n < destinations; ++n)
-      for (int64_t e = offsets[static_cast<size_t>(n)]; e < offsets[static_cast<size_t>(n + 1)]; ++e)
+      for (int64_t e = offsets[static_cast<size_t>(n)]; e < offsets[static_cast<size_t>(n + 1)];
+           ++e)
         body(n, e);
   }
   std::string Text() const {

@@ -171,7 +171,9 @@ void Generator::AddSegmentReduce() {
 
 void Generator::AddSegmentIds() {
   const int64_t places = Below(9);
-  const auto list = [&](int64_t count, DType type) { return builder_.Input("list", type, {count}); };
+  const auto list = [&](int64_t count, DType type) {
+    return builder_.Input("list", type, {count});
+  };
   const DType type = Pick({DType::kI32, DType::kI64});
   std::vector<TensorId> inputs = {list(1 + Below(5), type)};
   std::vector<TensorId> outputs = {VirtualOf("ids", {places}, DType::kI32)};

@@ -30,15 +30,16 @@ Expr SegmentOf(KernelBuilder& b, Block& out, TensorId offsets, const Expr& place
   for (const std::string& name : {found, step})
     out.push_back({tile::Alloc{name, t, tile::Space::kReg, 1}});
   out.push_back({tile::Store{found, b.Idx(0), b.Idx(0)}});
-  out.push_back(
-      {tile::Store{step, b.Idx(0), b.Arg("first_step", int64_t{1} << std::max<int64_t>(steps - 1, 0))}});
+  out.push_back({tile::Store{step, b.Idx(0),
+                             b.Arg("first_step", int64_t{1} << std::max<int64_t>(steps - 1, 0))}});
   Block loop, inside, here;
   const Expr next = b.Let(loop, "next", get(found) + get(step));
   const Expr offset = ListElement(b, inside, offsets, next - b.Idx(1));
   here.push_back({tile::Store{found, b.Idx(0), next}});
-  inside.push_back(
-      {tile::If{tile::Op(ScalarOp::kLe, {offset, tile::Cast(offset->type, place)}), std::move(here), {}}});
-  loop.push_back({tile::If{tile::Op(ScalarOp::kLe, {next, b.Extent(offsets, 0)}), std::move(inside), {}}});
+  inside.push_back({tile::If{
+      tile::Op(ScalarOp::kLe, {offset, tile::Cast(offset->type, place)}), std::move(here), {}}});
+  loop.push_back(
+      {tile::If{tile::Op(ScalarOp::kLe, {next, b.Extent(offsets, 0)}), std::move(inside), {}}});
   loop.push_back({tile::Store{step, b.Idx(0), get(step) / b.Idx(2)}});
   out.push_back({tile::For{turn, t, b.Arg("turns", steps), Bind::kSerial, std::move(loop)}});
   return b.Let(out, "segment", get(found) - b.Idx(1));
@@ -47,8 +48,7 @@ Expr SegmentOf(KernelBuilder& b, Block& out, TensorId offsets, const Expr& place
 tile::Stmt StoreAt(KernelBuilder& b, TensorId list, const Expr& i, const Expr& value) {
   Index index(b.graph()[list].dims.size(), b.Idx(0));
   index[0] = i;
-  return {tile::Store{b.Pointer(list),
-                      b.Offset(list, BroadcastIndex(b, b.graph()[list], index)),
+  return {tile::Store{b.Pointer(list), b.Offset(list, BroadcastIndex(b, b.graph()[list], index)),
                       tile::Cast(b.graph()[list].dtype, value)}};
 }
 
@@ -77,30 +77,32 @@ Result<Lowered> LowerSegmentIds(const Group& group, const Target& target, int th
   const TensorId moved = node.outputs.size() > kMoved ? node.outputs[kMoved] : graph::kAbsent;
   Lowered lowered;
   if (rows != graph::kAbsent) {
-    LowerPlaces(group, target, threads, "rows that no place has",
-                [&](KernelBuilder& b, Block& out, const Expr& i) {
-                  out.push_back(StoreAt(b, y, i, tile::Int(-1)));
-                  if (moved != graph::kAbsent) out.push_back(StoreAt(b, moved, i, tile::Int(-1)));
-                },
-                lowered);
+    LowerPlaces(
+        group, target, threads, "rows that no place has",
+        [&](KernelBuilder& b, Block& out, const Expr& i) {
+          out.push_back(StoreAt(b, y, i, tile::Int(-1)));
+          if (moved != graph::kAbsent) out.push_back(StoreAt(b, moved, i, tile::Int(-1)));
+        },
+        lowered);
   }
-  LowerPlaces(group, target, threads, "the segment of each place",
-              [&](KernelBuilder& b, Block& out, const Expr& i) {
-                const Expr place = b.Let(out, "p", i);
-                const Expr segment = SegmentOf(b, out, node.inputs[kOffsets], place);
-                if (rows == graph::kAbsent) return out.push_back(StoreAt(b, y, place, segment));
-                const Expr row = b.Let(out, "row", ListElement(b, out, rows, place));
-                const Expr extent = tile::Cast(row->type, b.Extent(y, 0));
-                Block inside;
-                const Expr at = b.Let(inside, "at_row", tile::Cast(b.index_type(), row));
-                inside.push_back(StoreAt(b, y, at, segment));
-                if (moved != graph::kAbsent)
-                  inside.push_back(StoreAt(b, moved, at, ListElement(b, inside, x, place)));
-                const Expr is_row = tile::Op(
-                    ScalarOp::kAnd, {tile::Ge(row, tile::Int(0, row->type)), tile::Lt(row, extent)});
-                out.push_back({tile::If{is_row, std::move(inside), {}}});
-              },
-              lowered);
+  LowerPlaces(
+      group, target, threads, "the segment of each place",
+      [&](KernelBuilder& b, Block& out, const Expr& i) {
+        const Expr place = b.Let(out, "p", i);
+        const Expr segment = SegmentOf(b, out, node.inputs[kOffsets], place);
+        if (rows == graph::kAbsent) return out.push_back(StoreAt(b, y, place, segment));
+        const Expr row = b.Let(out, "row", ListElement(b, out, rows, place));
+        const Expr extent = tile::Cast(row->type, b.Extent(y, 0));
+        Block inside;
+        const Expr at = b.Let(inside, "at_row", tile::Cast(b.index_type(), row));
+        inside.push_back(StoreAt(b, y, at, segment));
+        if (moved != graph::kAbsent)
+          inside.push_back(StoreAt(b, moved, at, ListElement(b, inside, x, place)));
+        const Expr is_row = tile::Op(
+            ScalarOp::kAnd, {tile::Ge(row, tile::Int(0, row->type)), tile::Lt(row, extent)});
+        out.push_back({tile::If{is_row, std::move(inside), {}}});
+      },
+      lowered);
   return lowered;
 }
 

@@ -32,8 +32,8 @@ class ReduceKernel {
         mode_(node_.As<graph::SegmentReduceAttrs>().mode),
         type_(ArithmeticType(node_.compute)),
         b_(group, target,
-           fmt::format("segments, {} of {} neighbours, {} places at once", graph::Text(mode_), lanes,
-                       at_once_)) {}
+           fmt::format("segments, {} of {} neighbours, {} places at once", graph::Text(mode_),
+                       lanes, at_once_)) {}
 
   KernelBuilder& b() { return b_; }
   TensorId y() const { return node_.outputs[0]; }
@@ -42,8 +42,7 @@ class ReduceKernel {
   void Emit(Block& out, const Index& index, const Expr& count) {
     index_ = index;
     count_ = count;
-    const Expr begin = Bound(out, index[0], "begin"),
-               end = Bound(out, index[0] + b_.Idx(1), "end");
+    const Expr begin = Bound(out, index[0], "begin"), end = Bound(out, index[0] + b_.Idx(1), "end");
     sums_ = Registers(out, "acc", type_);
     if (has_positions()) best_ = Registers(out, "best", b_.index_type());
     Lanes(out, [&](Block& each, const Expr& lane) {
@@ -89,8 +88,7 @@ class ReduceKernel {
     const Expr places = b_.Extent(has_rows ? node_.inputs[2] : node_.inputs[0], 0);
     const Expr offset = ListElement(b_, out, node_.inputs[1], n);
     const Expr zero = tile::Int(0, offset->type), all = tile::Cast(offset->type, places);
-    const Expr inside =
-        tile::Op(ScalarOp::kMin, {tile::Op(ScalarOp::kMax, {offset, zero}), all});
+    const Expr inside = tile::Op(ScalarOp::kMin, {tile::Op(ScalarOp::kMax, {offset, zero}), all});
     return b_.Let(out, name, tile::Cast(b_.index_type(), inside));
   }
 
@@ -111,7 +109,7 @@ class ReduceKernel {
   void Combine(Block& out, const Expr& lane, const Expr& value, const Expr& place) {
     const Expr sum = tile::Load(sums_, type_, lane);
     if (!has_positions()) {
-      const ScalarOp op = adds()                        ? ScalarOp::kAdd
+      const ScalarOp op = adds()                       ? ScalarOp::kAdd
                           : mode_ == SegmentMode::kMax ? ScalarOp::kMaxNan
                                                        : ScalarOp::kMinNan;
       out.push_back({tile::Store{sums_, lane, tile::Op(op, {sum, value})}});
@@ -121,8 +119,8 @@ class ReduceKernel {
                best = b_.Let(out, "place_of", tile::Load(best_, b_.index_type(), lane));
     const ScalarOp better = mode_ == SegmentMode::kMax ? ScalarOp::kGt : ScalarOp::kLt;
     const Expr first = tile::Lt(best, b_.Idx(0));
-    const Expr is_nan = tile::And(tile::Op(ScalarOp::kNe, {x, x}),
-                                  tile::Op(ScalarOp::kEq, {most, most}));
+    const Expr is_nan =
+        tile::And(tile::Op(ScalarOp::kNe, {x, x}), tile::Op(ScalarOp::kEq, {most, most}));
     const Expr wins =
         b_.Let(out, "wins",
                tile::Op(ScalarOp::kOr,
@@ -146,8 +144,7 @@ class ReduceKernel {
     StoreLanes(out, node_.outputs[1], [&](Block& each, const Expr& lane) {
       const Expr best = b_.Let(each, "place_of", tile::Load(best_, b_.index_type(), lane));
       if (!has_rows || NumElements(b_.graph()[node_.inputs[2]].dims) == 0) return best;
-      const Expr safe =
-          b_.Let(each, "safe", tile::Op(ScalarOp::kMax, {best, b_.Idx(0)}));
+      const Expr safe = b_.Let(each, "safe", tile::Op(ScalarOp::kMax, {best, b_.Idx(0)}));
       const Expr row = ListElement(b_, each, node_.inputs[2], safe);
       return tile::Select(tile::Lt(best, b_.Idx(0)), tile::Int(-1, row->type), row);
     });
@@ -224,8 +221,7 @@ Lowered LowerOnCpu(const Group& group, const Target& target) {
                            {b.Extent(kernel.y(), y.rank() - 1) - index.back(), b.Idx(kCpuLanes)}));
   }
   kernel.Emit(each, index, count);
-  const Expr length =
-      tile::Op(ScalarOp::kMin, {b.Arg("items", items) - start, b.Idx(kCpuItems)});
+  const Expr length = tile::Op(ScalarOp::kMin, {b.Arg("items", items) - start, b.Idx(kCpuItems)});
   body.push_back({tile::For{item, t, length, Bind::kSerial, std::move(each)}});
   Block blocked;
   blocked.push_back({tile::For{"bx", t, b.Arg("blocks", blocks), Bind::kBlockX, std::move(body)}});

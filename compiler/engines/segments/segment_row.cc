@@ -105,13 +105,12 @@ void SegmentRow::PrefetchGather(Block& out, const Node& gather) {
   const std::string registers = LoadVector(b_, out, from, source, lanes_);
   const std::string lane = b_.Name("l");
   Block zero, loop;
-  zero.push_back({tile::Store{registers, tile::Var(lane, b_.index_type()),
-                              tile::Cast(t.dtype, tile::Cast(ArithmeticType(t.dtype),
-                                                             tile::Float(0, DType::kF32)))}});
+  zero.push_back({tile::Store{
+      registers, tile::Var(lane, b_.index_type()),
+      tile::Cast(t.dtype, tile::Cast(ArithmeticType(t.dtype), tile::Float(0, DType::kF32)))}});
   loop.push_back(
       {tile::For{lane, b_.index_type(), b_.Idx(lanes_), Bind::kUnroll, std::move(zero)}});
-  out.push_back(
-      {tile::If{tile::Op(ScalarOp::kNot, {Inside(place, extent)}), std::move(loop), {}}});
+  out.push_back({tile::If{tile::Op(ScalarOp::kNot, {Inside(place, extent)}), std::move(loop), {}}});
   bound_.push_back({y, registers, {}});
 }
 

@@ -38,12 +38,12 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   if (IsReduce(group) && node.inputs.size() > 2 && node.inputs[2] != graph::kAbsent) {
     const graph::Tensor &x = g[node.inputs[0]], &rows = g[node.inputs[2]];
     const int64_t row = NumElements(x.dims) / std::max<int64_t>(x.dims[0], 1);
-    bytes += static_cast<double>(NumElements(rows.dims)) * static_cast<double>(row) *
-             SizeOf(x.dtype);
+    bytes +=
+        static_cast<double>(NumElements(rows.dims)) * static_cast<double>(row) * SizeOf(x.dtype);
   }
   const double places = knobs.empty() ? kPlacesDomain[0] : knobs[kPlaces];
-  return kLaunchSeconds + bytes * (1 + kAlone / places) /
-                              (MachineOf(target).bytes_per_second * kShare);
+  return kLaunchSeconds +
+         bytes * (1 + kAlone / places) / (MachineOf(target).bytes_per_second * kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};
