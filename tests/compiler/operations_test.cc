@@ -2,6 +2,9 @@
 // and the CPU's kernels compute them, against the f64 evaluation of the graph.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "ir/graph/ops.h"
 #include "tests/support/case_graph.h"
 #include "tests/support/cases.h"

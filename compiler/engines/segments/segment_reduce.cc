@@ -49,8 +49,7 @@ class ReduceKernel {
       each.push_back({tile::Store{sums_, lane, tile::Float(Neutral(), type_)}});
       if (has_positions()) each.push_back({tile::Store{best_, lane, b_.Idx(-1)}});
     });
-    UnrolledWalk(b_, out, begin, end, 1, b_.Idx(0), at_once_,
-                 [&](Block& loop, const std::vector<Expr>& places) { Add(loop, places); });
+    Walk(out, begin, end);
     Finish(out, begin, end);
   }
 
@@ -92,41 +91,68 @@ class ReduceKernel {
     return b_.Let(out, name, tile::Cast(b_.index_type(), inside));
   }
 
-  void Add(Block& out, const std::vector<Expr>& places) {
-    std::vector<SegmentRow> rows;
-    for (const Expr& p : places) {
-      const Expr place = b_.Let(out, "p", p);
-      rows.emplace_back(b_, out, node_, place, index_, is_cuda_ ? lanes_ : 1);
-      places_.push_back(place);
+  // Rounds of `at_once_` places. Of the last round some may be behind the end: they read its last
+  // place again, which is near, and count for nothing.
+  void Walk(Block& out, const Expr& begin, const Expr& end) {
+    const std::string round = b_.Name("round");
+    Block loop;
+    const Expr first =
+        b_.Let(loop, "p", begin + tile::Var(round, b_.index_type()) * b_.Idx(at_once_));
+    std::vector<Place> places = {{.at = first}};
+    for (int u = 1; u < at_once_; ++u) {
+      const Expr next = b_.Let(loop, "p", first + b_.Idx(u));
+      const Expr safe = tile::Op(ScalarOp::kMin, {next, end - b_.Idx(1)});
+      places.push_back({.at = b_.Let(loop, "p_safe", safe),
+                        .exists = b_.Let(loop, "is_place", tile::Lt(next, end))});
     }
-    Lanes(out, [&](Block& each, const Expr& lane) {
-      for (size_t k = 0; k < rows.size(); ++k)
-        Combine(each, lane, tile::Cast(type_, rows[k].Value(each, lane)), places_[k]);
-    });
-    places_.clear();
+    Add(loop, places);
+    const Expr span = b_.Let(out, "span", tile::Op(ScalarOp::kMax, {end - begin, b_.Idx(0)}));
+    out.push_back({tile::For{round, b_.index_type(), CeilDivExpr(span, at_once_), Bind::kSerial,
+                             std::move(loop)}});
   }
 
-  void Combine(Block& out, const Expr& lane, const Expr& value, const Expr& place) {
+  struct Place {
+    Expr at;
+    Expr exists = {};  // null where it always does
+  };
+
+  void Add(Block& out, const std::vector<Place>& places) {
+    std::vector<SegmentRow> rows;
+    for (const Place& place : places)
+      rows.emplace_back(b_, out, node_, place.at, index_, is_cuda_ ? lanes_ : 1);
+    Lanes(out, [&](Block& each, const Expr& lane) {
+      for (size_t k = 0; k < rows.size(); ++k)
+        Combine(each, lane, tile::Cast(type_, rows[k].Value(each, lane)), places[k]);
+    });
+  }
+
+  void Combine(Block& out, const Expr& lane, const Expr& value, const Place& place) {
     const Expr sum = tile::Load(sums_, type_, lane);
+    const auto if_there = [&](const Expr& then, const Expr& otherwise) {
+      return place.exists ? tile::Select(place.exists, then, otherwise) : then;
+    };
     if (!has_positions()) {
       const ScalarOp op = adds()                       ? ScalarOp::kAdd
                           : mode_ == SegmentMode::kMax ? ScalarOp::kMaxNan
                                                        : ScalarOp::kMinNan;
-      out.push_back({tile::Store{sums_, lane, tile::Op(op, {sum, value})}});
+      const Expr counted = if_there(value, tile::Float(Neutral(), type_));
+      out.push_back({tile::Store{sums_, lane, tile::Op(op, {sum, counted})}});
       return;
     }
     const Expr x = b_.Let(out, "x", value), most = b_.Let(out, "most", sum),
                best = b_.Let(out, "place_of", tile::Load(best_, b_.index_type(), lane));
     const ScalarOp better = mode_ == SegmentMode::kMax ? ScalarOp::kGt : ScalarOp::kLt;
+    const auto either = [](const Expr& a, const Expr& b) {
+      return tile::Op(ScalarOp::kOr, {a, b});
+    };
     const Expr first = tile::Lt(best, b_.Idx(0));
     const Expr is_nan =
         tile::And(tile::Op(ScalarOp::kNe, {x, x}), tile::Op(ScalarOp::kEq, {most, most}));
+    const Expr is_better = either(either(first, tile::Op(better, {x, most})), is_nan);
     const Expr wins =
-        b_.Let(out, "wins",
-               tile::Op(ScalarOp::kOr,
-                        {tile::Op(ScalarOp::kOr, {first, tile::Op(better, {x, most})}), is_nan}));
+        b_.Let(out, "wins", place.exists ? tile::And(place.exists, is_better) : is_better);
     out.push_back({tile::Store{sums_, lane, tile::Select(wins, x, most)}});
-    out.push_back({tile::Store{best_, lane, tile::Select(wins, place, best)}});
+    out.push_back({tile::Store{best_, lane, tile::Select(wins, place.at, best)}});
   }
 
   Expr Result(const Expr& lane, const Expr& begin, const Expr& end) {
@@ -175,7 +201,6 @@ class ReduceKernel {
   Index index_;
   Expr count_;
   std::string sums_, best_;
-  std::vector<Expr> places_;
 };
 
 // Tensors that lie side by side along the innermost dim of y: what limits a thread's neighbours.
