@@ -232,7 +232,8 @@ class ForwardCall {
       ASSIGN_OR_RETURN(const TensorId edge, g.Read(edge_));
       sum = ops.Add(sum, edge);
     }
-    ASSIGN_OR_RETURN(const TensorId activated, Stored(g, ops.Activated(sum), activated_));
+    const TensorId activated = ops.Activated(sum);
+    RETURN_IF_ERROR(g.Write(activated, activated_));
     return Stored(g, ops.SumOver(ops.Mul(activated, w), 2), logits_);
   }
 

@@ -8,8 +8,8 @@
 //   both    p[e,h] = softmax of l over the edges into n,  y[n,h] = sum over e of p mask s[h]
 //
 // Logits are what softmax reads, behind the activation. A sum over j of nodes is made once for each
-// node, not for each edge. All is computed in f32; a[e] is rounded where it is stored, and logits
-// are those of the rounded ones, which the gradient reads too.
+// node, not for each edge. All is computed in f32; a[e] is rounded where it is stored, for the
+// gradient.
 #pragma once
 
 #include "api/legacy/gnn.h"

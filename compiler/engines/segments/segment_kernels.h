@@ -22,6 +22,8 @@ class SegmentRow {
   SegmentRow(KernelBuilder& b, tile::Block& out, const graph::Node& node, const tile::Expr& place,
              const Index& index, int lanes);
 
+  // What waits for the reads: behind those of all rows.
+  void Settle(tile::Block& out);
   // The value of lane `lane`, in x's arithmetic type; statements go to `out`.
   tile::Expr Value(tile::Block& out, const tile::Expr& lane);
 
@@ -44,6 +46,7 @@ class SegmentRow {
   Index index_;        // of x, at lane 0
   tile::Expr inside_;  // whether x has the row; null where it always has
   std::vector<Bound> bound_;
+  tile::Block late_;
 };
 
 }  // namespace kiln::compiler

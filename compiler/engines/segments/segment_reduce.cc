@@ -120,6 +120,7 @@ class ReduceKernel {
     std::vector<SegmentRow> rows;
     for (const Place& place : places)
       rows.emplace_back(b_, out, node_, place.at, index_, is_cuda_ ? lanes_ : 1);
+    for (SegmentRow& row : rows) row.Settle(out);
     Lanes(out, [&](Block& each, const Expr& lane) {
       for (size_t k = 0; k < rows.size(); ++k)
         Combine(each, lane, tile::Cast(type_, rows[k].Value(each, lane)), places[k]);

@@ -1,4 +1,6 @@
 // What a place of a segment reads.
+#include <algorithm>
+
 #include "compiler/engines/segments/segment_kernels.h"
 #include "compiler/engines/vectors.h"
 
@@ -110,8 +112,14 @@ void SegmentRow::PrefetchGather(Block& out, const Node& gather) {
       tile::Cast(t.dtype, tile::Cast(ArithmeticType(t.dtype), tile::Float(0, DType::kF32)))}});
   loop.push_back(
       {tile::For{lane, b_.index_type(), b_.Idx(lanes_), Bind::kUnroll, std::move(zero)}});
-  out.push_back({tile::If{tile::Op(ScalarOp::kNot, {Inside(place, extent)}), std::move(loop), {}}});
+  late_.push_back(
+      {tile::If{tile::Op(ScalarOp::kNot, {Inside(place, extent)}), std::move(loop), {}}});
   bound_.push_back({y, registers, {}});
+}
+
+void SegmentRow::Settle(Block& out) {
+  std::ranges::move(late_, std::back_inserter(out));
+  late_.clear();
 }
 
 Index SegmentRow::LaneIndex(const Expr& lane) const {
