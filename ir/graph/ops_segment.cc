@@ -14,6 +14,7 @@
 //   y[rows[p]] = the n that p is in; -1 before the first offset, N from the last on, and -1 in rows
 //          that no place has. moved[rows[p]] = x[p], or -1. No row has two places.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "ir/graph/ops.h"
@@ -69,9 +70,14 @@ class Segments {
   int64_t Row(int64_t place) const {
     return rows_ == nullptr ? place : static_cast<int64_t>((*rows_)[static_cast<size_t>(place)]);
   }
+  // Found by halving, so that offsets that fall, which say nothing, say the same everywhere.
   int64_t Of(int64_t place) const {
-    return std::upper_bound(offsets_.begin(), offsets_.end(), static_cast<double>(place)) -
-           offsets_.begin() - 1;
+    size_t found = 0;
+    for (size_t step = std::bit_floor(offsets_.size()); step > 0; step /= 2) {
+      const size_t next = found + step;
+      if (next <= offsets_.size() && offsets_[next - 1] <= static_cast<double>(place)) found = next;
+    }
+    return static_cast<int64_t>(found) - 1;
   }
 
  private:
