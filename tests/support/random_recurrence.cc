@@ -115,9 +115,8 @@ void Generator::AddLoop(bool gradient) {
 }
 
 void Generator::AddCtcLoss() {
-  // Gradients of one symbol are differences of ones, in which no digit is right.
-  const int64_t frames = 1 + Below(6), samples = 1 + Below(3),
-                symbols = std::max<int64_t>(2, 1 + Below(5)), longest = Below(4);
+  const int64_t frames = 1 + Below(6), samples = 1 + Below(3), symbols = 1 + Below(5),
+                longest = Below(4);
   const Dims dims = {frames, samples, symbols};
   const DType type = Pick({DType::kF32, DType::kF64});
   const auto integers = [&](int64_t count) { return NewTensor({count}, DType::kI32); };
