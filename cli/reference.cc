@@ -521,6 +521,32 @@ void SetOffsets(const Graph& graph, const Node& node, TensorValues& values) {
   for (size_t b = 0; b < offsets.size(); ++b) offsets[b] = static_cast<double>(b) * length;
 }
 
+// Segments have equally many places; their rows are any of x's, or each of them once.
+void SetSegments(const Graph& graph, const Node& node, uint64_t seed, TensorValues& values) {
+  const bool reduces = node.op == graph::GraphOp::kSegmentReduce;
+  if (!reduces && node.op != graph::GraphOp::kSegmentIds) return;
+  const size_t first = reduces ? 1 : 0;
+  const TensorId rows = first + 1 < node.inputs.size() ? node.inputs[first + 1] : graph::kAbsent;
+  const int64_t extent = graph[reduces ? node.inputs[0] : node.outputs[0]].dims[0],
+                places = rows == graph::kAbsent ? extent : graph[rows].dims[0];
+  if (const auto found = values.find(node.inputs[first]); found != values.end()) {
+    std::vector<double>& offsets = found->second;
+    const int64_t segments = std::max<int64_t>(std::ssize(offsets) - 1, 1);
+    for (size_t n = 0; n < offsets.size(); ++n)
+      offsets[n] = static_cast<double>(static_cast<int64_t>(n) * places / segments);
+  }
+  const auto found = values.find(rows);
+  if (found == values.end()) return;
+  for (size_t i = 0; i < found->second.size(); ++i) {
+    const uint64_t random = Mix(seed + i);
+    found->second[i] = static_cast<double>(i);
+    if (!reduces)
+      std::swap(found->second[i], found->second[random % (i + 1)]);
+    else if (extent > 0)
+      found->second[i] = static_cast<double>(random % static_cast<uint64_t>(extent));
+  }
+}
+
 // Elements that share a place take what the memory holds there, as kernels do.
 void ShareByPlace(const Tensor& tensor, std::vector<double>& elements) {
   if (graph::IsInjective(tensor)) return;
@@ -541,7 +567,10 @@ TensorValues RandomInputs(const Graph& graph, const RandomOptions& options) {
     for (size_t i = 0; i < elements.size(); ++i)
       elements[i] = RandomValue(tensor.dtype, options, Mix(stream + i));
   }
-  for (const Node& node : graph.nodes) SetOffsets(graph, node, values);
+  for (const Node& node : graph.nodes) {
+    SetOffsets(graph, node, values);
+    SetSegments(graph, node, options.seed, values);
+  }
   for (auto& [id, elements] : values) ShareByPlace(graph[id], elements);
   return values;
 }
