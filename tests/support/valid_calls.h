@@ -266,22 +266,23 @@ void VisitGraphs(ValidArguments& a, Visitor& visit) {
   const cudnnGnnCscGraph_t* const g = &graph;
   const cudnnGnnMhaParams_t heads = {CUDNN_GNN_ACT_LEAKY_RELU, 0.2f, 2, 1};
   const cudnnGnnMhaParams_t* const params = &heads;
+  const auto floats = [&](size_t i) { return static_cast<const float*>(a.Device(i)); };
   VALID_CALL(cudnnGnnAggSimpleBackward, "", nullptr, g, a.Device(5), a.Device(6), a.Device(7),
              a.Device(8), a.Device(9), 4, 3, 2, CUDNN_DATA_FLOAT, CUDNN_GNN_AGG_MAX);
   VALID_CALL(cudnnGnnAggSimpleForward, "", nullptr, g, a.Device(5), a.Device(6), a.Device(7),
              a.Device(8), a.Device(9), 4, 3, 2, CUDNN_DATA_FLOAT, CUDNN_GNN_AGG_MAX);
   VALID_CALL(cudnnGnnMhaGatBackward, "", nullptr, g, a.Device(5), a.Device(6), a.Device(6),
-             a.Device(7), a.Device(8), a.Device(9), a.Device(9), a.Device(9), a.Device(10),
+             a.Device(7), a.Device(8), a.Device(9), floats(9), floats(9), a.Device(10),
              a.Device(11), a.Device(12), a.Device(13), a.Device(14), a.Device(15), a.Device(15), 4,
              2, params, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT);
   VALID_CALL(cudnnGnnMhaGatForward, "", nullptr, g, a.Device(5), a.Device(6), a.Device(7),
-             a.Device(8), a.Device(9), a.Device(10), a.Device(11), 4, 2, params, CUDNN_DATA_FLOAT);
+             a.Device(8), floats(9), a.Device(10), a.Device(11), 4, 2, params, CUDNN_DATA_FLOAT);
   VALID_CALL(cudnnGnnMhaGatV2Backward, "", nullptr, g, a.Device(5), a.Device(6), a.Device(6),
-             a.Device(7), a.Device(8), a.Device(9), a.Device(9), a.Device(9), a.Device(9),
-             a.Device(10), a.Device(11), a.Device(12), a.Device(13), a.Device(14), a.Device(15),
-             a.Device(15), 4, params, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT);
+             a.Device(7), a.Device(8), a.Device(9), a.Device(9), floats(9), floats(9), a.Device(10),
+             a.Device(11), a.Device(12), a.Device(13), a.Device(14), a.Device(15), a.Device(15), 4,
+             params, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT);
   VALID_CALL(cudnnGnnMhaGatV2Forward, "", nullptr, g, a.Device(5), a.Device(6), a.Device(7),
-             a.Device(8), a.Device(9), a.Device(10), a.Device(11), a.Device(12), 4, params,
+             a.Device(8), floats(9), a.Device(10), a.Device(11), a.Device(12), 4, params,
              CUDNN_DATA_FLOAT);
 }
 #endif
