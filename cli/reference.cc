@@ -172,8 +172,9 @@ double RootMeanSquare(const std::vector<double>& values) {
 }
 
 // The size of what cancels inside a node, where that may be more than its results: a normal
-// number's mean and deviation; in attention's gradients the difference of two dot products of dy,
-// which is nothing where a query sees one key; in CTC logarithms of the probabilities of paths.
+// number's mean and deviation; a bias less the mean, of batch norm; in attention's gradients the
+// difference of two dot products of dy, which is nothing where a query sees one key; in CTC
+// logarithms of the probabilities of paths.
 double Cancelled(const Graph& graph, const Node& node, const TensorValues& values) {
   if (node.op == graph::GraphOp::kRng) {
     const auto& a = node.As<graph::RngAttrs>();
@@ -183,6 +184,11 @@ double Cancelled(const Graph& graph, const Node& node, const TensorValues& value
   if (node.op == graph::GraphOp::kCtcLoss) {
     const Dims& dims = graph[node.inputs[0]].dims;
     return static_cast<double>(dims[0]) * std::log1p(static_cast<double>(dims[2]));
+  }
+  if (node.op == graph::GraphOp::kBnFinalize) {
+    constexpr size_t kBias = 3;
+    const bool has_bias = kBias < node.inputs.size() && node.inputs[kBias] != graph::kAbsent;
+    return has_bias ? RootMeanSquare(values.at(node.inputs[kBias])) : 0;
   }
   if (node.op != graph::GraphOp::kSdpaBwd) return 0;
   const auto size = [&](size_t operand) { return RootMeanSquare(values.at(node.inputs[operand])); };
