@@ -138,6 +138,10 @@ int64_t SumLength(const Graph& graph, const Node& node) {
   }
   if (node.inputs.empty() || node.inputs[0] == graph::kAbsent) return 1;
   if (node.op == graph::GraphOp::kCtcLoss) return graph[node.inputs[0]].dims[0];  // frames
+  if (node.op == graph::GraphOp::kSegmentReduce) {  // all places may be one segment's
+    const bool has_rows = node.inputs.size() > 2 && node.inputs[2] != graph::kAbsent;
+    return std::max<int64_t>(graph[node.inputs[has_rows ? 2 : 0]].dims[0], 1);
+  }
   if (node.op == graph::GraphOp::kScatterAdd) {  // all may meet in one place
     const auto pairs = static_cast<int64_t>(node.inputs.size() / 2);
     return std::max<int64_t>(pairs * NumElements(graph[node.inputs[1]].dims), 1);
@@ -168,8 +172,9 @@ double RootMeanSquare(const std::vector<double>& values) {
 }
 
 // The size of what cancels inside a node, where that may be more than its results: a normal
-// number's mean and deviation; in attention's gradients the difference of two dot products of dy,
-// which is nothing where a query sees one key; in CTC logarithms of the probabilities of paths.
+// number's mean and deviation; a bias less the mean, of batch norm; in attention's gradients the
+// difference of two dot products of dy, which is nothing where a query sees one key; in CTC
+// logarithms of the probabilities of paths.
 double Cancelled(const Graph& graph, const Node& node, const TensorValues& values) {
   if (node.op == graph::GraphOp::kRng) {
     const auto& a = node.As<graph::RngAttrs>();
@@ -179,6 +184,11 @@ double Cancelled(const Graph& graph, const Node& node, const TensorValues& value
   if (node.op == graph::GraphOp::kCtcLoss) {
     const Dims& dims = graph[node.inputs[0]].dims;
     return static_cast<double>(dims[0]) * std::log1p(static_cast<double>(dims[2]));
+  }
+  if (node.op == graph::GraphOp::kBnFinalize) {
+    constexpr size_t kBias = 3;
+    const bool has_bias = kBias < node.inputs.size() && node.inputs[kBias] != graph::kAbsent;
+    return has_bias ? RootMeanSquare(values.at(node.inputs[kBias])) : 0;
   }
   if (node.op != graph::GraphOp::kSdpaBwd) return 0;
   const auto size = [&](size_t operand) { return RootMeanSquare(values.at(node.inputs[operand])); };
@@ -517,6 +527,32 @@ void SetOffsets(const Graph& graph, const Node& node, TensorValues& values) {
   for (size_t b = 0; b < offsets.size(); ++b) offsets[b] = static_cast<double>(b) * length;
 }
 
+// Segments have equally many places; their rows are any of x's, or each of them once.
+void SetSegments(const Graph& graph, const Node& node, uint64_t seed, TensorValues& values) {
+  const bool reduces = node.op == graph::GraphOp::kSegmentReduce;
+  if (!reduces && node.op != graph::GraphOp::kSegmentIds) return;
+  const size_t first = reduces ? 1 : 0;
+  const TensorId rows = first + 1 < node.inputs.size() ? node.inputs[first + 1] : graph::kAbsent;
+  const int64_t extent = graph[reduces ? node.inputs[0] : node.outputs[0]].dims[0],
+                places = rows == graph::kAbsent ? extent : graph[rows].dims[0];
+  if (const auto found = values.find(node.inputs[first]); found != values.end()) {
+    std::vector<double>& offsets = found->second;
+    const int64_t segments = std::max<int64_t>(std::ssize(offsets) - 1, 1);
+    for (size_t n = 0; n < offsets.size(); ++n)
+      offsets[n] = static_cast<double>(static_cast<int64_t>(n) * places / segments);
+  }
+  const auto found = values.find(rows);
+  if (found == values.end()) return;
+  for (size_t i = 0; i < found->second.size(); ++i) {
+    const uint64_t random = Mix(seed + i);
+    found->second[i] = static_cast<double>(i);
+    if (!reduces)
+      std::swap(found->second[i], found->second[random % (i + 1)]);
+    else if (extent > 0)
+      found->second[i] = static_cast<double>(random % static_cast<uint64_t>(extent));
+  }
+}
+
 // Elements that share a place take what the memory holds there, as kernels do.
 void ShareByPlace(const Tensor& tensor, std::vector<double>& elements) {
   if (graph::IsInjective(tensor)) return;
@@ -537,7 +573,10 @@ TensorValues RandomInputs(const Graph& graph, const RandomOptions& options) {
     for (size_t i = 0; i < elements.size(); ++i)
       elements[i] = RandomValue(tensor.dtype, options, Mix(stream + i));
   }
-  for (const Node& node : graph.nodes) SetOffsets(graph, node, values);
+  for (const Node& node : graph.nodes) {
+    SetOffsets(graph, node, values);
+    SetSegments(graph, node, options.seed, values);
+  }
   for (auto& [id, elements] : values) ShareByPlace(graph[id], elements);
   return values;
 }

@@ -30,7 +30,8 @@ enum class GroupKind : uint8_t {
   kWindow,
   kRows,
   kRecurrence,
-  kProducts
+  kProducts,
+  kSegments
 };
 
 // uid of a constant that passes made: kLiteral stands as a literal in the kernel, kLaunchNumber

@@ -443,7 +443,7 @@ def core_parameter(kind_of, type_, name):
     if kind == "enum":
         return "int", f"api::Number({name})"
     if kind == "struct":
-        return ("void*", name) if pointer else ("const void*", f"&{name}")
+        return ("const void*" if is_const or not pointer else "void*"), (name if pointer else f"&{name}")
     return re.sub(r"^const (?=\w+$)", "", type_).replace(" *", "*"), name
 
 

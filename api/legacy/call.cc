@@ -57,6 +57,12 @@ Operand Call::Memory(const TensorDesc& desc, const void* data) {
   return Memory(desc, data, AlignmentOf(data));
 }
 
+Operand Call::Derived(const TensorDesc& desc, const void* data) {
+  const Operand operand = {.slot = NextSlot(data), .desc = &desc, .alignment = AlignmentOf(data)};
+  key_.Add(static_cast<char>(operand.alignment));
+  return operand;
+}
+
 Operand Call::Memory(const TensorDesc& desc, const void* data, int alignment) {
   const Operand operand = {.slot = NextSlot(data), .desc = &desc, .alignment = alignment};
   key_.Add(desc);

@@ -51,6 +51,8 @@ class Call {
   Operand Memory(const TensorDesc& desc) { return Memory(desc, nullptr); }
   // The same where the client has promised an alignment, however the pointer is.
   Operand Memory(const TensorDesc& desc, const void* data, int alignment);
+  // The same where the descriptor follows from what was added before, so that it need not be.
+  Operand Derived(const TensorDesc& desc, const void* data);
   // The factors of a result in y, floats, or doubles where y is of doubles. A beta of 0 means that
   // y is not read.
   Result<Blend> Scaling(const void* alpha, const void* beta, const Operand& y);

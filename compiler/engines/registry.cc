@@ -21,6 +21,7 @@
 #include "compiler/engines/recurrence/steps.h"
 #include "compiler/engines/reduce/engine.h"
 #include "compiler/engines/rows/engine.h"
+#include "compiler/engines/segments/engine.h"
 #include "compiler/engines/window/engine.h"
 #include "compiler/engines/winograd/engine.h"
 
@@ -69,7 +70,8 @@ std::span<const Engine> Engines() {
                                     kRecurrenceStackSm80Tf32Engine,
                                     kContractGroupedSm90Engine,
                                     kRecurrenceStepsEngine,
-                                    kRecurrenceStepsTf32Engine};
+                                    kRecurrenceStepsTf32Engine,
+                                    kSegmentsEngine};
   return kEngines;
 }
 

@@ -248,6 +248,12 @@ class Partitioner {
                       .is_closed = true,
                       .why = Anchors(n, latest)});
     }
+    if (Has(node, graph::kSegments)) {
+      return Open(n, {.kind = GroupKind::kSegments,
+                      .domain = g_[y].dims,
+                      .is_closed = true,
+                      .why = "a thread walks the places of a segment, whose number is data"});
+    }
     if (Has(node, graph::kReduction)) return PlaceReduction(n, latest);
     const bool joins_latest =
         latest != kNone && (JoinsEpilogue(node, latest) || FollowsReduction(node, latest));
@@ -455,8 +461,9 @@ class Partitioner {
     for (size_t n = 0; n < g_.nodes.size(); ++n) {
       for (TensorId x : g_.nodes[n].inputs)
         if (x != kAbsent && home_[x] != kNone && home_[x] != group_of[n]) stored_[x] = 1;
-      if (!Has(g_.nodes[n], graph::kRecurrence)) continue;
-      for (TensorId y : g_.nodes[n].outputs) {
+      const Node& node = g_.nodes[n];
+      if (!Has(node, graph::kRecurrence) && !Has(node, graph::kSegments)) continue;
+      for (TensorId y : node.outputs) {
         if (y == kAbsent) continue;
         const bool is_inner =
             std::ranges::any_of(readers_[y], [&](NodeId m) { return group_of[m] == group_of[n]; });

@@ -57,21 +57,18 @@ typedef struct cudnnGnnMhaParams_t {
   int concatHeads;
 } cudnnGnnMhaParams_t;
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnGnnAggSimpleBackward(
     cudaStream_t stream, const cudnnGnnCscGraph_t *graph, const void *gradOutput,
     const void *outPositions, void *gradNodeFeatures, void *gradEdgeFeatures,
     void *gradConcatFeatures, int nodeFeatDim, int edgeFeatDim, int concatFeatDim,
     cudnnDataType_t dataType, cudnnGnnAggOp_t aggOp);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnGnnAggSimpleForward(
     cudaStream_t stream, const cudnnGnnCscGraph_t *graph, const void *nodeFeatures,
     const void *edgeFeatures, const void *concatFeatures, void *output, void *outPositions,
     int nodeFeatDim, int edgeFeatDim, int concatFeatDim, cudnnDataType_t dataType,
     cudnnGnnAggOp_t aggOp);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnGnnMhaGatBackward(
     cudaStream_t stream, const cudnnGnnCscGraph_t *graph, const void *gradOut,
     const void *srcFeatures, const void *dstFeatures, const void *edgeFeatures,
@@ -81,14 +78,12 @@ cudnnStatus_t CUDNNWINAPI cudnnGnnMhaGatBackward(
     void *gradWspaceWeights, int dimNode, int dimEdge, const cudnnGnnMhaParams_t *params,
     cudnnDataType_t dataType, cudnnDataType_t gradDataType, cudnnDataType_t gradWeightType);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnGnnMhaGatForward(
     cudaStream_t stream, const cudnnGnnCscGraph_t *graph, const void *srcFeatures,
     const void *dstFeatures, const void *edgeFeatures, const void *attnWeights,
     const float *dropoutMask, void *output, void *smScores, int dimNode, int dimEdge,
     const cudnnGnnMhaParams_t *params, cudnnDataType_t dataType);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnGnnMhaGatV2Backward(
     cudaStream_t stream, const cudnnGnnCscGraph_t *graph, const void *gradOut,
     const void *srcFeatures, const void *dstFeatures, const void *edgeFeatures,
@@ -98,7 +93,6 @@ cudnnStatus_t CUDNNWINAPI cudnnGnnMhaGatV2Backward(
     void *gradWspaceFeat, void *gradWspaceWeights, int dimNode,
     const cudnnGnnMhaParams_t *params, cudnnDataType_t dataType, cudnnDataType_t gradType);
 
-/* Not supported yet. */
 cudnnStatus_t CUDNNWINAPI cudnnGnnMhaGatV2Forward(
     cudaStream_t stream, const cudnnGnnCscGraph_t *graph, const void *srcFeatures,
     const void *dstFeatures, const void *edgeFeatures, const void *attnWeights,

@@ -36,6 +36,7 @@ constexpr const char* kNormModes[] = {"layer", "instance", "batch", "group", "rm
 constexpr const char* kRngDistributions[] = {"bernoulli", "uniform", "normal"};
 
 constexpr const char* kMoeModes[] = {"none", "gather", "scatter"};
+constexpr const char* kSegmentModes[] = {"add", "mean", "max", "min"};
 
 // In the orders of cudnnRNNMode_t and cudnnRNNBiasMode_t.
 constexpr const char* kRnnCells[] = {"relu", "tanh", "lstm", "gru"};
@@ -112,6 +113,12 @@ const char* Text(MoeMode mode) { return kMoeModes[static_cast<size_t>(mode)]; }
 
 std::optional<MoeMode> MoeModeFromText(std::string_view text) {
   return FindRow<MoeMode>(kMoeModes, [&](const char* row) { return row == text; });
+}
+
+const char* Text(SegmentMode mode) { return kSegmentModes[static_cast<size_t>(mode)]; }
+
+std::optional<SegmentMode> SegmentModeFromText(std::string_view text) {
+  return FindRow<SegmentMode>(kSegmentModes, [&](const char* row) { return row == text; });
 }
 
 const char* Text(RnnCell cell) { return kRnnCells[static_cast<size_t>(cell)]; }

@@ -84,6 +84,11 @@ enum class RnnBias : int32_t { kNone, kSingleInput, kDouble, kSingleRecurrent };
 const char* Text(RnnBias bias);
 std::optional<RnnBias> RnnBiasFromText(std::string_view text);
 
+// With the values of cudnnGnnAggOp_t.
+enum class SegmentMode : int32_t { kAdd, kMean, kMax, kMin };
+const char* Text(SegmentMode mode);
+std::optional<SegmentMode> SegmentModeFromText(std::string_view text);
+
 // The associative combiners that `reduce` nodes have.
 enum class Combine : int32_t { kAdd, kMul, kMin, kMax };
 const char* Text(Combine combine);
@@ -338,6 +343,17 @@ struct ScatterAddAttrs {
   static constexpr auto Fields() { return std::tuple{Field("axis", &ScatterAddAttrs::axis)}; }
 };
 
+// Rows of x in segments, one result for each: ops_segment.cc.
+struct SegmentReduceAttrs {
+  SegmentMode mode{};
+  static constexpr auto Fields() { return std::tuple{Field("mode", &SegmentReduceAttrs::mode)}; }
+};
+
+// Which segment each place stands in: ops_segment.cc.
+struct SegmentIdsAttrs {
+  static constexpr auto Fields() { return std::tuple{}; }
+};
+
 // Random numbers, a function of the row-major place of each element, the seed and the offset
 // (inputs 0 and 1, or `seed` and 0 where absent): ops_rng.cc.
 struct RngAttrs {
@@ -446,7 +462,8 @@ struct AllAttrs {
                    ConvAttrs, MatmulAttrs, MapAttrs, IotaAttrs, ReduceAttrs, ReshapeAttrs,
                    TransposeAttrs, SliceAttrs, ConcatAttrs, ResampleAttrs, RngAttrs, SdpaAttrs,
                    PagedCacheLoadAttrs, GatherAttrs, BandAttrs, MoeGroupedMatmulAttrs, RaggedAttrs,
-                   ScatterAttrs, ScatterAddAttrs, RnnAttrs, RecurrenceAttrs, CtcLossAttrs>;
+                   ScatterAttrs, ScatterAddAttrs, RnnAttrs, RecurrenceAttrs, CtcLossAttrs,
+                   SegmentReduceAttrs, SegmentIdsAttrs>;
 };
 using Attrs = AnyOf<AllAttrs>;
 

@@ -80,6 +80,10 @@ Names NamesOf<MoeMode>() {
   return UpTo(MoeMode::kScatter);
 }
 template <>
+Names NamesOf<SegmentMode>() {
+  return UpTo(SegmentMode::kMin);
+}
+template <>
 Names NamesOf<Combine>() {
   return UpTo(Combine::kMax);
 }

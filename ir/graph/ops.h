@@ -15,7 +15,8 @@ enum Trait : uint32_t {
   kReduction = 8,
   kView = 16,
   kWindow = 32,
-  kRecurrence = 64
+  kRecurrence = 64,
+  kSegments = 128
 };
 
 // What an Eval function sees: the values of the operands, each in row-major order of its dims, and

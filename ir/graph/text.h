@@ -72,6 +72,11 @@ inline bool FromText(std::string_view text, RnnBias& out) {
   if (bias) out = *bias;
   return bias.has_value();
 }
+inline bool FromText(std::string_view text, SegmentMode& out) {
+  const auto mode = SegmentModeFromText(text);
+  if (mode) out = *mode;
+  return mode.has_value();
+}
 inline bool FromText(std::string_view text, Combine& out) {
   const auto combine = CombineFromText(text);
   if (combine) out = *combine;
@@ -122,6 +127,8 @@ template <>
 std::vector<std::string_view> NamesOf<RngDistribution>();
 template <>
 std::vector<std::string_view> NamesOf<MoeMode>();
+template <>
+std::vector<std::string_view> NamesOf<SegmentMode>();
 template <>
 std::vector<std::string_view> NamesOf<Combine>();
 template <>

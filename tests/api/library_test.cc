@@ -204,12 +204,6 @@ TEST(Callback, HearsWhatTheMaskNames) {
 }
 
 #if CUDNN_MAJOR == 9
-TEST(Library, FunctionsWithoutKernelsSaySo) {
-  EXPECT_EQ(cudnnGnnAggSimpleForward(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-                                     1, 0, 0, CUDNN_DATA_FLOAT, CUDNN_GNN_AGG_SUM),
-            CUDNN_STATUS_NOT_SUPPORTED);
-}
-
 TEST(LastError, IsTheThreadsOwnAndIsReadOnce) {
   char text[200];
   cudnnSetStream(nullptr, nullptr);

@@ -2,6 +2,9 @@
 // and the CPU's kernels compute them, against the f64 evaluation of the graph.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "ir/graph/ops.h"
 #include "tests/support/case_graph.h"
 #include "tests/support/cases.h"
@@ -67,6 +70,88 @@ TEST(ScatterAdd, RandomGraphsRunRight) {
     const graph::Graph g = graph::RandomGraph(seed, {.nodes = 1, .ops = {GraphOp::kScatterAdd}});
     EXPECT_EQ(CheckOnBoth(g, graph::RandomInputs(g, seed), 1e-4).message(), "");
   }
+}
+
+TEST(Segments, RandomGraphsRunRight) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    const graph::Graph g = graph::RandomGraph(
+        seed, {.nodes = 1, .ops = {GraphOp::kSegmentReduce, GraphOp::kSegmentIds}});
+    EXPECT_EQ(CheckOnBoth(g, graph::RandomInputs(g, seed), 1e-4).message(), "");
+  }
+}
+
+// Neighbours by wide copies, behind a gather and maps, of segments of 0, 1 and 6 places and with a
+// row that is not there; ties and NaN among maxima.
+TEST(Segments, RowsAreReadThroughWhatComputesThem) {
+  const Result<graph::Graph> g = graph::Parse(R"(graph g {
+  tensor %x uid=1 f16 [3,2,8] strides=[16,8,1]
+  tensor %source uid=2 i32 [7,1,1]
+  tensor %weight uid=3 f32 [7,2,1] strides=[1,7,1]
+  tensor %offsets uid=4 i64 [4]
+  tensor %rows uid=5 i64 [7]
+  tensor %y uid=6 f16 [3,2,8] strides=[16,8,1]
+  tensor %at f16 [7,2,8] virtual
+  tensor %term f32 [7,2,8] virtual
+  %at = gather(%x, %source) compute=f16 axis=0
+  %term = map(%weight, %at) compute=f32 op=mul
+  %y = segment_reduce(%term, %offsets, %rows) compute=f32 mode=add
+})");
+  ASSERT_TRUE(g.ok()) << g.status().message();
+  graph::TensorValues inputs = graph::RandomInputs(*g, 5);
+  inputs[1] = {2, 0, 1, 1, 5, -1, 2};
+  inputs[3] = {0, 0, 1, 7};
+  inputs[4] = {3, 6, 0, 2, 1, 7, 4};
+  EXPECT_EQ(CheckOnBoth(*g, inputs, 1e-3).message(), "");
+  const Result<TileRun> run = CheckTiles(*g, *TargetFromArch("sm_90a"), inputs);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  EXPECT_NE(run->module.groups[0].lowered.kernels[0].comment.front().find("8 neighbours"),
+            std::string::npos);
+}
+
+TEST(Segments, MaximaHaveTheirFirstPlace) {
+  const Result<graph::Graph> g = graph::Parse(R"(graph g {
+  tensor %x uid=1 f32 [4,2] strides=[2,1]
+  tensor %offsets uid=2 i32 [4]
+  tensor %rows uid=3 i32 [6]
+  tensor %y uid=4 f32 [3,2] strides=[2,1]
+  tensor %p uid=5 i32 [3,2] strides=[2,1]
+  %y, %p = segment_reduce(%x, %offsets, %rows) compute=f32 mode=max
+})");
+  ASSERT_TRUE(g.ok()) << g.status().message();
+  const double nan = std::numeric_limits<double>::quiet_NaN(),
+               inf = std::numeric_limits<double>::infinity();
+  const graph::TensorValues inputs = {
+      {0, {1, 5, 7, nan, 7, 2, -inf, -inf}}, {1, {0, 3, 3, 6}}, {2, {0, 2, 1, 3, 3, 3}}};
+  const Result<TileRun> run = CheckTiles(*g, *TargetFromArch("sm_90a"), inputs);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  const std::vector<double>& y = run->outputs.at(3);
+  EXPECT_EQ(y[0], 7);
+  EXPECT_TRUE(std::isnan(y[1]));
+  EXPECT_EQ(std::vector<double>(y.begin() + 2, y.end()), (std::vector<double>{0, 0, -inf, -inf}));
+  EXPECT_EQ(run->outputs.at(4), (std::vector<double>{2, 1, -1, -1, 3, 3}));
+}
+
+TEST(Segments, PlacesKnowTheirSegment) {
+  const Result<graph::Graph> g = graph::Parse(R"(graph g {
+  tensor %offsets uid=1 i64 [5]
+  tensor %rows uid=2 i32 [6]
+  tensor %x uid=3 i64 [6]
+  tensor %ids uid=4 i32 [6]
+  tensor %moved uid=5 i64 [6]
+  tensor %plain uid=6 i64 [6]
+  %ids, %moved = segment_ids(%offsets, %rows, %x) compute=i32
+  %plain = segment_ids(%offsets) compute=i32
+})");
+  ASSERT_TRUE(g.ok()) << g.status().message();
+  const graph::TensorValues inputs = {
+      {0, {1, 1, 3, 3, 5}}, {1, {5, 4, 3, 9, 1, 0}}, {2, {10, 11, 12, 13, 14, 15}}};
+  EXPECT_EQ(CheckOnBoth(*g, inputs, 0).message(), "");
+  const Result<TileRun> run = CheckTiles(*g, *TargetFromArch("sm_90a"), inputs);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  EXPECT_EQ(run->outputs.at(5), (std::vector<double>{-1, 1, 1, 3, 3, 4}));
+  EXPECT_EQ(run->outputs.at(3), (std::vector<double>{4, 3, -1, 1, 1, -1}));
+  EXPECT_EQ(run->outputs.at(4), (std::vector<double>{15, 14, -1, 12, 11, 10}));
 }
 
 // 10 in each place, and what is added: twice to one place, and nothing beyond the axis.

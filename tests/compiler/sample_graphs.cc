@@ -786,7 +786,7 @@ std::vector<SampleGraph> AllSamples() {
   std::vector<SampleGraph> all;
   for (const auto family : {PointwiseSamples, PointwiseModeSamples, ReduceSamples, MatmulSamples,
                             ConvSamples, ViewSamples, WindowSamples, BlockScaleSamples,
-                            EmptySamples, FusedSamples, RnnSamples, CtcSamples})
+                            EmptySamples, FusedSamples, RnnSamples, CtcSamples, SegmentSamples})
     for (SampleGraph& sample : family()) all.push_back(std::move(sample));
   return all;
 }

@@ -27,6 +27,7 @@ std::vector<SampleGraph> EmptySamples();   // zero extents
 std::vector<SampleGraph> FusedSamples();   // several ops, several groups
 std::vector<SampleGraph> RnnSamples();     // recurrent networks and their gradients
 std::vector<SampleGraph> CtcSamples();
+std::vector<SampleGraph> SegmentSamples();
 std::vector<SampleGraph> AllSamples();
 
 }  // namespace kiln::compiler

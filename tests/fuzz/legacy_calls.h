@@ -23,6 +23,7 @@
 #include "api/call.h"
 #include "api/core.h"
 #include "api/legacy/functions.h"
+#include "include/v9/cudnn_gnn_ops.h"
 #include "tests/fuzz/bytes.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -161,6 +162,22 @@ class LegacyCalls {
       else
         std::memcpy(at + 4 * i, &narrow, 4);
     }
+    if (type == "cudnnGnnCscGraph_t" && bytes_.Below(8) != 0) FillWithGraph(at);
+  }
+
+  // Small numbers of nodes and edges, and lists that are there or not.
+  void FillWithGraph(std::byte* at) {
+    cudnnGnnCscGraph_t graph = {.nSrcNodes = 3, .nDstNodes = 2, .nIndices = 4};
+    graph.idxType = bytes_.Below(2) == 0 ? CUDNN_DATA_INT32 : CUDNN_DATA_INT64;
+    const auto list = [&](uint32_t absent) -> const void* {
+      return bytes_.Below(absent) == 0 ? nullptr : arena_.data();
+    };
+    graph.cscOffsets = list(32);
+    graph.cscIndices = list(32);
+    graph.mapCscToCoo = list(2);
+    graph.mapRevToCoo = list(2);
+    graph.cscRevOffsets = list(2);
+    std::memcpy(at, &graph, sizeof graph);
   }
 
   // One again and again, but for one of the first.

@@ -162,22 +162,25 @@ bool IsOfCtc(std::string_view function) { return function.find("CTC") != functio
 bool IsOfSequences(std::string_view function) {
   return function.find("CausalConv1d") != function.npos;
 }
+bool IsOfGraphs(std::string_view function) { return function.find("Gnn") != function.npos; }
 // Whether it needs memory in the order of a stream, which a launch by itself does not give. Long
 // filters have a workspace.
 bool TakesMemory(std::string_view function) {
+  if (IsOfGraphs(function)) return !function.ends_with("AggSimpleForward");
   const bool is_two = function.starts_with("cudnnB2B") || function.starts_with("cudnnFFT");
   return IsOfSequences(function) && !function.starts_with("cudnnLongFFT") &&
          (is_two || function.ends_with("Backward"));
 }
 
-// Makes the calls of valid_calls.h that this library has, of networks, CTC and sequences.
+// Makes the calls of valid_calls.h that this library has, of networks, CTC, sequences and graphs.
 class CallThem {
  public:
   CallThem(LegacyClient& client, void* library) : client_(client), library_(library) {}
 
   bool Wants(const char* function, const char*) {
     name_ = function;
-    return (IsOfNetworks(function) || IsOfCtc(function) || IsOfSequences(function)) &&
+    return (IsOfNetworks(function) || IsOfCtc(function) || IsOfSequences(function) ||
+            IsOfGraphs(function)) &&
            !TakesMemory(function) && dlsym(library_, function) != nullptr;
   }
   template <class F, class... Args>

@@ -192,7 +192,7 @@ TEST(EmulatedRuns, SumsOfF32LoseNoMoreThanF32) {
 }
 
 // Engines of operations that tests/cases does not have: rnn_emulated_test,
-// recurrence_emulated_test, ctc_calls_emulated_test.
+// recurrence_emulated_test, ctc_calls_emulated_test, graph_aggregate_emulated_test.
 constexpr std::string_view kElsewhere[] = {"recurrence",
                                            "recurrence_sm80",
                                            "recurrence_sm80_tf32",
@@ -203,7 +203,8 @@ constexpr std::string_view kElsewhere[] = {"recurrence",
                                            "recurrence_stack_sm80_tf32",
                                            "recurrence_steps",
                                            "recurrence_steps_tf32",
-                                           "ctc"};
+                                           "ctc",
+                                           "segments"};
 
 // The list leaves no engine out.
 TEST(EmulatedRuns, NameEveryEngine) {

@@ -34,7 +34,7 @@ _FAMILIES = {
         ("contraction contract_simt contract_mma contract_wgmma conv_direct conv_first_layer conv_halo winograd",
          _CONTRACTION),
         ("reduction reduce rows columns attention", _REDUCTION),
-        ("pointwise window recurrence ctc contract_grouped", ()),
+        ("pointwise window recurrence ctc contract_grouped segments", ()),
     ) for name in names.split()
 }
 _ENGINES = tuple(f"compiler/engines/{name}" for name in _FAMILIES)

@@ -127,6 +127,8 @@ Status SetOperation(const graph::Node& node, CaseOp& op) {
     case GraphOp::kSlice:
     case GraphOp::kScatter:
     case GraphOp::kScatterAdd:
+    case GraphOp::kSegmentReduce:
+    case GraphOp::kSegmentIds:
     case GraphOp::kGather:
     case GraphOp::kRaggedLoad:
     case GraphOp::kRaggedStore:

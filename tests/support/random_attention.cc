@@ -143,6 +143,51 @@ void Generator::AddScatterAdd() {
                  {.dtype = type, .compute = type, .dims = y});
 }
 
+// Offsets, rows and their order are RandomInputs': segments of none, rows that are not there.
+void Generator::AddSegmentReduce() {
+  const TensorId some = Number(nullptr, 1, 4);
+  const bool is_wide = IsFloat(At(some).dtype) && SizeOf(At(some).dtype) >= 2;
+  const TensorId x =
+      is_wide ? some : builder_.Pointwise(PointwiseMode::kIdentity, {some}, {.dtype = DType::kF32});
+  Dims dims = At(x).dims;
+  const int64_t rank = std::ssize(dims), rows = dims[0];
+  const auto list = [&](int64_t count) {
+    Dims own(Chance(50) ? static_cast<size_t>(rank) : 1, 1);
+    own[0] = count;
+    return builder_.Input("list", Chance(60) ? DType::kI32 : DType::kI64, own);
+  };
+  const SegmentMode mode =
+      Pick({SegmentMode::kAdd, SegmentMode::kMean, SegmentMode::kMax, SegmentMode::kMin});
+  dims[0] = Below(5);
+  std::vector<TensorId> inputs = {x, list(dims[0] + 1)};
+  if (rows == 0 || Chance(70)) inputs.push_back(list(Below(9)));
+  const DType type = At(x).dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  std::vector<TensorId> outputs = {VirtualOf("y", dims, Chance(70) ? type : At(x).dtype)};
+  if ((mode == SegmentMode::kMax || mode == SegmentMode::kMin) && Chance(60))
+    outputs.push_back(VirtualOf("positions", dims, Chance(50) ? DType::kI32 : DType::kI64));
+  AddNode(GraphOp::kSegmentReduce, std::move(inputs), std::move(outputs), type,
+          SegmentReduceAttrs{.mode = mode});
+}
+
+void Generator::AddSegmentIds() {
+  const int64_t places = Below(9);
+  const auto list = [&](int64_t count, DType type) {
+    return builder_.Input("list", type, {count});
+  };
+  const DType type = Pick({DType::kI32, DType::kI64});
+  std::vector<TensorId> inputs = {list(1 + Below(5), type)};
+  std::vector<TensorId> outputs = {VirtualOf("ids", {places}, DType::kI32)};
+  if (Chance(60)) {
+    inputs.push_back(list(places, type));
+    if (Chance(60)) {
+      inputs.push_back(list(places, DType::kI32));
+      outputs.push_back(VirtualOf("moved", {places}, DType::kI32));
+    }
+  }
+  AddNode(GraphOp::kSegmentIds, std::move(inputs), std::move(outputs), DType::kI32,
+          SegmentIdsAttrs{});
+}
+
 void Generator::AddGather() {
   const TensorId x = Number();
   const int64_t axis = Below(At(x).rank());

@@ -60,6 +60,8 @@ class Generator {
   void AddScatter();
   void AddScatterAdd();
   void AddGather();
+  void AddSegmentReduce();
+  void AddSegmentIds();
 
  private:
   // Uniform in 0..n-1; std::uniform_int_distribution differs between libraries.

@@ -93,11 +93,53 @@ std::map<TensorId, int64_t> Limits(const Graph& graph) {
   return limits;
 }
 
+// The lists of segments: offsets that do not fall, up to beyond the places; rows, some of which are
+// not there; and rows of which no two are equal.
+enum class ListKind : uint8_t { kOffsets, kRows, kOrder };
+struct SegmentList {
+  ListKind kind;
+  int64_t limit;
+};
+std::map<TensorId, SegmentList> SegmentLists(const Graph& graph) {
+  std::map<TensorId, SegmentList> lists;
+  for (const Node& node : graph.nodes) {
+    const bool reduces = node.op == GraphOp::kSegmentReduce;
+    if (!reduces && node.op != GraphOp::kSegmentIds) continue;
+    const size_t offsets = reduces ? 1 : 0, rows = offsets + 1;
+    const bool has_rows = rows < node.inputs.size() && node.inputs[rows] != kAbsent;
+    const int64_t extent = graph[reduces ? node.inputs[0] : node.outputs[0]].dims[0];
+    const int64_t places = has_rows ? graph[node.inputs[rows]].dims[0] : extent;
+    lists[node.inputs[offsets]] = {ListKind::kOffsets, places + 1};
+    if (!has_rows) continue;
+    SegmentList& list = lists.try_emplace(node.inputs[rows], ListKind::kRows, extent).first->second;
+    if (!reduces) list = {ListKind::kOrder, extent};
+  }
+  return lists;
+}
+
+void FillList(std::mt19937_64& random, const SegmentList& list, std::vector<double>& out) {
+  const auto below = [&](int64_t n) {
+    return static_cast<double>(random() % static_cast<uint64_t>(n));
+  };
+  if (list.kind == ListKind::kOrder) {
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = static_cast<double>(i);
+      std::swap(out[i], out[random() % (i + 1)]);
+    }
+    if (!out.empty() && random() % 3 == 0) out[0] = static_cast<double>(list.limit);
+    return;
+  }
+  const bool is_rows = list.kind == ListKind::kRows;
+  for (double& value : out) value = below(list.limit + (is_rows ? 2 : 1)) - (is_rows ? 1 : 0);
+  if (!is_rows) std::ranges::sort(out);
+}
+
 }  // namespace
 
 TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
   const std::map<TensorId, int64_t> limits = Limits(graph);
   const std::map<TensorId, int64_t> batches = LongestBatches(graph);
+  const std::map<TensorId, SegmentList> lists = SegmentLists(graph);
   const std::set<TensorId> statistics = AttentionStatistics(graph), biases = AttentionBiases(graph);
   TensorValues values;
   for (const TensorId id : Inputs(graph)) {
@@ -112,6 +154,10 @@ TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
     if (const auto longest = batches.find(id); longest != batches.end()) {
       double end = 0;
       for (double& value : out) value = std::exchange(end, end + below(longest->second + 1));
+      continue;
+    }
+    if (const auto list = lists.find(id); list != lists.end()) {
+      FillList(random, list->second, out);
       continue;
     }
     for (double& value : out) {

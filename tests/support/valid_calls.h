@@ -268,6 +268,42 @@ void VisitLongSequences(ValidArguments& a, Visitor& visit) {
   VALID_CALL(cudnnLongFFTCausalConv1dGetBufferSizes, "", 1, 1, 4096, 4096, CUDNN_DATA_FLOAT,
              a.Place<size_t>(0), a.Place<size_t>(1));
 }
+
+// Three nodes into two, without edges but for the memory of five.
+template <class Visitor>
+void VisitGraphs(ValidArguments& a, Visitor& visit) {
+  cudnnGnnCscGraph_t graph = {};
+  graph.cscOffsets = a.Device(0);
+  graph.cscIndices = a.Device(1);
+  graph.mapCscToCoo = a.Device(2);
+  graph.mapRevToCoo = a.Device(3);
+  graph.cscRevOffsets = a.Device(4);
+  graph.nSrcNodes = 3;
+  graph.nDstNodes = 2;
+  graph.nIndices = 5;
+  graph.idxType = CUDNN_DATA_INT32;
+  const cudnnGnnCscGraph_t* const g = &graph;
+  const cudnnGnnMhaParams_t heads = {CUDNN_GNN_ACT_LEAKY_RELU, 0.2f, 2, 1};
+  const cudnnGnnMhaParams_t* const params = &heads;
+  const auto floats = [&](size_t i) { return static_cast<const float*>(a.Device(i)); };
+  VALID_CALL(cudnnGnnAggSimpleBackward, "", nullptr, g, a.Device(5), a.Device(6), a.Device(7),
+             a.Device(8), a.Device(9), 4, 3, 2, CUDNN_DATA_FLOAT, CUDNN_GNN_AGG_MAX);
+  VALID_CALL(cudnnGnnAggSimpleForward, "", nullptr, g, a.Device(5), a.Device(6), a.Device(7),
+             a.Device(8), a.Device(9), 4, 3, 2, CUDNN_DATA_FLOAT, CUDNN_GNN_AGG_MAX);
+  VALID_CALL(cudnnGnnMhaGatBackward, "", nullptr, g, a.Device(5), a.Device(6), a.Device(6),
+             a.Device(7), a.Device(8), a.Device(9), floats(9), floats(9), a.Device(10),
+             a.Device(11), a.Device(12), a.Device(13), a.Device(14), a.Device(15), a.Device(15), 4,
+             2, params, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT);
+  VALID_CALL(cudnnGnnMhaGatForward, "", nullptr, g, a.Device(5), a.Device(6), a.Device(7),
+             a.Device(8), floats(9), a.Device(10), a.Device(11), 4, 2, params, CUDNN_DATA_FLOAT);
+  VALID_CALL(cudnnGnnMhaGatV2Backward, "", nullptr, g, a.Device(5), a.Device(6), a.Device(6),
+             a.Device(7), a.Device(8), a.Device(9), a.Device(9), floats(9), floats(9), a.Device(10),
+             a.Device(11), a.Device(12), a.Device(13), a.Device(14), a.Device(15), a.Device(15), 4,
+             params, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT);
+  VALID_CALL(cudnnGnnMhaGatV2Forward, "", nullptr, g, a.Device(5), a.Device(6), a.Device(7),
+             a.Device(8), floats(9), a.Device(10), a.Device(11), a.Device(12), 4, params,
+             CUDNN_DATA_FLOAT);
+}
 #endif
 
 template <class Visitor>
@@ -642,6 +678,7 @@ void VisitLegacyCalls(ValidArguments& a, Visitor& visit) {
 #if CUDNN_MAJOR == 9
   VisitSequences(a, visit);
   VisitLongSequences(a, visit);
+  VisitGraphs(a, visit);
 #endif
   VisitNormSizes(a, visit);
   VisitNormsA(a, visit);

@@ -353,6 +353,7 @@ Status Supports(const Group& group, const Target&) {
                        reduces                                ? "reduction"
                        : group.kind == GroupKind::kWindow     ? "window"
                        : group.kind == GroupKind::kRecurrence ? "recurrence"
+                       : group.kind == GroupKind::kSegments   ? "segment"
                                                               : "contraction");
 }
 

@@ -31,6 +31,7 @@ TEST_P(VerifyTable, SaysWhatIsWrong) {
 #define XY "tensor %x uid=1 f32 [2,3] tensor %y uid=2 f32 "
 #define XY4 "tensor %x uid=1 f32 [4,5] tensor %y uid=2 "
 #define ADD "tensor %b uid=1 f32 [2,9,1] tensor %x uid=2 f32 [2,3,4] tensor %i uid=3 "
+#define SEGMENTS "tensor %x uid=1 f32 [5,4] tensor %o uid=2 i32 [4] tensor %r uid=3 i32 [9] "
 #define SDPA                                                                              \
   "tensor %q uid=1 f16 [2,3,200,8] tensor %k uid=2 f16 [2,3,1100,8] tensor %v uid=3 f16 " \
   "[2,3,1100,8] tensor %o uid=4 f16 [2,3,200,8] tensor %m uid=5 "
@@ -106,6 +107,30 @@ INSTANTIATE_TEST_SUITE_P(
         Case{ADD "i32 [2,3,1] tensor %y uid=4 f32 [2,9,1] %y = scatter_add(%b, %x, %i, %x) "
                  "compute=f32 axis=1",
              "%y = scatter_add: 4 operands: there is no index beside the last"},
+        Case{SEGMENTS
+             "tensor %y uid=4 f16 [3,4] %y = segment_reduce(%x, %o, %r) compute=f32 mode=max",
+             ""},
+        Case{SEGMENTS "tensor %y uid=4 f32 [4,4] %y = segment_reduce(%x, %o, %r) compute=f32",
+             "%y = segment_reduce: %y is 4x4, but a row for each segment makes it 3x4"},
+        Case{SEGMENTS "tensor %y uid=4 f32 [3,4] %y = segment_reduce(%x, %x, %r) compute=f32",
+             "%y = segment_reduce: the offsets %x are f32, not i32 or i64"},
+        Case{SEGMENTS "tensor %y uid=4 f32 [3,4] %y = segment_reduce(%x, %o, %r) compute=i32",
+             "%y = segment_reduce: it computes in floats, not i32"},
+        Case{SEGMENTS "tensor %y uid=4 f32 [3,4] tensor %p uid=5 i32 [3,4] "
+                      "%y, %p = segment_reduce(%x, %o, %r) compute=f32 mode=mean",
+             "%y, %p = segment_reduce: mean has no positions: max and min have"},
+        Case{SEGMENTS "tensor %y uid=4 f32 [3,4] tensor %p uid=5 f32 [3,4] "
+                      "%y, %p = segment_reduce(%x, %o, %r) compute=f32 mode=min",
+             "%y, %p = segment_reduce: the positions %p are f32, not i32 or i64"},
+        Case{SEGMENTS "tensor %y uid=4 i32 [9] %y = segment_ids(%o, %r) compute=i32", ""},
+        Case{SEGMENTS "tensor %y uid=4 i32 [8] %y = segment_ids(%o, %r) compute=i32",
+             "%y = segment_ids: the rows %r 9 are not 8"},
+        Case{SEGMENTS "tensor %y uid=4 i32 [9] tensor %m uid=5 i64 [9] "
+                      "%y, %m = segment_ids(%o, %r, %r) compute=i32",
+             "%y, %m = segment_ids: what is moved i64 %m 9 has not the type and dims of i32 %r 9"},
+        Case{SEGMENTS "tensor %y uid=4 i32 [9] tensor %m uid=5 i32 [9] "
+                      "%y, %m = segment_ids(%o, _, %r) compute=i32",
+             "%y, %m = segment_ids: x stays where it is without rows to move it to"},
         Case{"tensor %x uid=1 i4 [1,1,1,1,1,1,2] tensor %y uid=2 f32 %y = pointwise(%x) mode=exp",
              "%x: is i4 of 7 dims, must have 6 at most"},
         Case{"tensor %x uid=1 f32 [1] tensor %y uid=2 f32 [1] by_value %y = pointwise(%x) mode=exp",

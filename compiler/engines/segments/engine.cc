@@ -1,0 +1,63 @@
+#include "compiler/engines/segments/engine.h"
+
+#include "compiler/engines/knob_types.h"
+#include "compiler/engines/segments/kernels.h"
+#include "compiler/machine/machine.h"
+
+namespace kiln::compiler {
+namespace {
+
+constexpr int kThreadsDomain[] = {256, 128, 512};
+constexpr int kPlacesDomain[] = {4, 1, 2, 8};
+constexpr KnobRow kKnobs[] = {
+    {.name = "threads", .cudnn_type = kKnobBlockSize, .domain = kThreadsDomain},
+    {.name = "places", .cudnn_type = kKnobArraySizePerThread, .domain = kPlacesDomain},
+};
+enum { kThreads, kPlaces };
+
+bool IsReduce(const Group& group) {
+  return group.graph.nodes.back().op == graph::GraphOp::kSegmentReduce;
+}
+
+Status Supports(const Group& group, const Target&) {
+  if (group.kind == GroupKind::kSegments) return {};
+  return Status::Text(Code::kUnsupportedGraphPattern, "the group has no segments");
+}
+
+Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
+  if (IsReduce(group)) return LowerSegmentReduce(group, target, knobs[kThreads], knobs[kPlaces]);
+  return LowerSegmentIds(group, target, knobs[kThreads]);
+}
+
+// A row for each place: most of them come from the L2 cache.
+double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  constexpr double kShare = 0.7, kLaunchSeconds = 2e-6;
+  // Of few places little is on its way, and of many some are behind the end of their segment.
+  constexpr double kAlone = 0.3, kBehind = 0.02;
+  const graph::Graph& g = group.graph;
+  const graph::Node& node = g.nodes.back();
+  auto bytes = static_cast<double>(FloorBytes(group));
+  if (IsReduce(group) && node.inputs.size() > 2 && node.inputs[2] != graph::kAbsent) {
+    const graph::Tensor &x = g[node.inputs[0]], &rows = g[node.inputs[2]];
+    const int64_t row = NumElements(x.dims) / std::max<int64_t>(x.dims[0], 1);
+    bytes +=
+        static_cast<double>(NumElements(rows.dims)) * static_cast<double>(row) * SizeOf(x.dtype);
+  }
+  const double places = knobs.empty() ? kPlacesDomain[0] : knobs[kPlaces];
+  return kLaunchSeconds + bytes * (1 + kAlone / places + kBehind * places) /
+                              (MachineOf(target).bytes_per_second * kShare);
+}
+
+constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+
+}  // namespace
+
+const Engine kSegmentsEngine = {.name = "segments",
+                                .version = 1,
+                                .knobs = kKnobs,
+                                .notes = {.numerical = {}, .behavioral = kBehavior},
+                                .supports = Supports,
+                                .cost = Cost,
+                                .lower = Lower};
+
+}  // namespace kiln::compiler

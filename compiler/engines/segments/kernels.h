@@ -1,0 +1,52 @@
+// The kernels of the segments engine (engine.h).
+#pragma once
+
+#include "compiler/kernel/kernel_builder.h"
+
+namespace kiln::compiler {
+
+// How many places of a segment are on their way at once.
+Result<Lowered> LowerSegmentReduce(const Group& group, const Target& target, int threads,
+                                   int places_at_once);
+Result<Lowered> LowerSegmentIds(const Group& group, const Target& target, int threads);
+
+// Element `i` of a list of integers, in the type of the list.
+tile::Expr ListElement(KernelBuilder& b, tile::Block& out, graph::TensorId list,
+                       const tile::Expr& i);
+
+// The rows of x at places of a segment, as values of x's neighbours along the innermost dim.
+// Reading comes first, so that several rows are on their way before the first value is asked for.
+class SegmentRow {
+ public:
+  // Row `place` of x, or rows[place]; `index` is that of y's lane 0, `lanes` neighbours.
+  SegmentRow(KernelBuilder& b, tile::Block& out, const graph::Node& node, const tile::Expr& place,
+             const Index& index, int lanes);
+
+  // What waits for the reads: behind those of all rows.
+  void Settle(tile::Block& out);
+  // The value of lane `lane`, in x's arithmetic type; statements go to `out`.
+  tile::Expr Value(tile::Block& out, const tile::Expr& lane);
+
+ private:
+  struct Bound {
+    graph::TensorId tensor;
+    std::string registers;  // one for each lane; or none:
+    tile::Expr value;       // the same for all lanes
+  };
+
+  void Prefetch(tile::Block& out, graph::TensorId tensor);
+  void PrefetchGather(tile::Block& out, const graph::Node& gather);
+  Index LaneIndex(const tile::Expr& lane) const;
+  bool is_wide(graph::TensorId tensor) const;
+
+  KernelBuilder& b_;
+  graph::TensorId x_;
+  std::vector<graph::NodeId> producers_;
+  int lanes_;
+  Index index_;        // of x, at lane 0
+  tile::Expr inside_;  // whether x has the row; null where it always has
+  std::vector<Bound> bound_;
+  tile::Block late_;
+};
+
+}  // namespace kiln::compiler
