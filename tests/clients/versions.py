@@ -14,6 +14,7 @@ HAS_ROPE = HAS_CUMULATED = HAS_GROUPED_REDUCTION = SEEN >= 92400
 HAS_LOGICAL_RESHAPE = SEEN >= 92200
 HAS_UNIFIED_PARTS = SEEN >= 92200  # masks, biases, sinks and dropout of the one operation for attention
 HAS_UNIFIED_BYTES = SEEN >= 92500
+HAS_ENGINE_OF_ORDERED_SUMS = SEEN >= 92500
 HAS_LATER_GRADIENTS = SEEN >= 92600
 HAS_LOG2 = HAS_CACHE_COUNTERS = SEEN >= 92700
 # Compiled with headers that have the operation, the frontend has no other way for a slice.
