@@ -5,7 +5,7 @@ no program of this folder asks for them.
 
 import cudnn
 
-# 1.23's package has headers of 9.21, 1.32's of 9.28. No frontend says which, and 9.24's rope is in its interface.
+# Those of 1.23's package are older than 9.22, those of 1.32's of 9.28. No frontend says it; rope is 9.24's.
 _HEADERS = 92800 if hasattr(cudnn.pygraph, "rope") else 92100
 SEEN = min(cudnn.backend_version(), _HEADERS)
 
