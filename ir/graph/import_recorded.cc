@@ -15,8 +15,11 @@
 #include "ir/graph/builder.h"
 #include "ir/graph/import_json.h"
 #include "ir/graph/memory_layout.h"
+#include "ir/graph/moe_backward.h"
 #include "ir/graph/norm.h"
 #include "ir/graph/ops.h"
+#include "ir/graph/rope.h"
+#include "ir/graph/sdpa.h"
 #include "ir/graph/text.h"
 #include "ir/graph/uids.h"
 
@@ -255,14 +258,57 @@ Status ReadMoe(const JsonRef& operation, Node& node) {
   return {};
 }
 
+Status ReadMoeGradient(const JsonRef& operation, Node& node) {
+  const JsonRef precision = operation["OPERATION_MOE_GROUPED_MATMUL_BWD_MATH_PREC"];
+  node.compute = DType::kF32;
+  if (precision.is_null()) return {};
+  ASSIGN_OR_RETURN(node.compute, DTypeNamed(precision, "DATA_"));
+  return {};
+}
+
+// Writes what an operation means, where that is no node of ours.
+using Spell = Status (*)(const JsonRef& operation, const Node& node, Graph& graph);
+
+template <bool is_backward>
+Status SpellRopeOperation(const JsonRef& operation, const Node& node, Graph& graph) {
+  const auto attribute = [&](std::string_view name) {
+    return operation[fmt::format("OPERATION_ROPE_{}_{}", is_backward ? "BWD" : "FWD", name)];
+  };
+  RopeParts parts{.x = OperandOr(node.inputs, 0),
+                  .freqs = OperandOr(node.inputs, 1),
+                  .y = OperandOr(node.outputs, 0),
+                  .is_backward = is_backward};
+  ASSIGN_OR_RETURN(parts.scale, ReadReal(attribute("OUTPUT_SCALE"), 1));
+  if (const JsonRef asked = attribute("ROPE_DIM"); !asked.is_null()) {
+    ASSIGN_OR_RETURN(parts.rope_dim, asked.Int());
+  }
+  if (parts.rope_dim == 0 && parts.x != kAbsent && !graph[parts.x].dims.empty())
+    parts.rope_dim = graph[parts.x].dims.back();
+  RETURN_IF_ERROR(CheckRope(graph, parts));
+  SpellRope(graph, parts);
+  return {};
+}
+
+Status SpellMoeGradient(const JsonRef&, const Node& node, Graph& graph) {
+  const MoeBackwardParts parts{.token = OperandOr(node.inputs, 0),
+                               .doutput = OperandOr(node.inputs, 1),
+                               .first_token_offset = OperandOr(node.inputs, 2),
+                               .dweight = OperandOr(node.outputs, 0),
+                               .compute = node.compute};
+  RETURN_IF_ERROR(CheckMoeBackward(graph, parts));
+  SpellMoeBackward(graph, parts);
+  return {};
+}
+
 // Attribute names behind `prefix`, in the order of our operands. A pointwise operation has the row
 // of its direction.
 struct Operation {
   std::string_view kind;  // OPERATION_<kind>_DESCRIPTOR
-  GraphOp op;
+  GraphOp op;             // where the operation is spelled out, the one that makes its result
   std::string_view prefix;
   std::vector<std::string_view> inputs, outputs;
   ReadAttrs read;
+  Spell spell = nullptr;
 };
 
 std::span<const Operation> Operations() {
@@ -404,6 +450,27 @@ std::span<const Operation> Operations() {
                  "TOKEN_KS_DESC"},
                 {"OUTPUT_DESC"},
                 ReadMoe},
+      Operation{"MOE_GROUPED_MATMUL_BWD",
+                GraphOp::kMatmul,
+                "OPERATION_MOE_GROUPED_MATMUL_BWD_",
+                {"TOKEN_DESC", "DOUTPUT_DESC", "FIRST_TOKEN_OFFSET_DESC"},
+                {"DWEIGHT_DESC"},
+                ReadMoeGradient,
+                SpellMoeGradient},
+      Operation{"ROPE_FWD",
+                GraphOp::kConcat,
+                "OPERATION_ROPE_FWD_",
+                {"XDESC", "FREQSDESC"},
+                {"YDESC"},
+                [](const JsonRef&, Node&) { return Status(); },
+                SpellRopeOperation<false>},
+      Operation{"ROPE_BWD",
+                GraphOp::kConcat,
+                "OPERATION_ROPE_BWD_",
+                {"DYDESC", "FREQSDESC"},
+                {"DXDESC"},
+                [](const JsonRef&, Node&) { return Status(); },
+                SpellRopeOperation<true>},
       Operation{
           "RNG", GraphOp::kRng, "OPERATION_RNG_", {"SEED", "OFFSET_DESC"}, {"YDESC"}, ReadRng},
       Operation{
@@ -613,6 +680,7 @@ Status Importer::ReadOperation(const JsonRef& operation) {
     ASSIGN_OR_RETURN(std::get<RngAttrs>(node.attrs).seed, operation["OPERATION_RNG_SEED"].Int());
   }
   SplitInPlace(node);
+  if (row.spell != nullptr) return row.spell(operation, node, graph_).Within(operation.path());
   graph_.AddNode(std::move(node));
   return {};
 }
