@@ -152,10 +152,10 @@ Status SdpaForwardDesc::ImportSpelled(GraphImport& import) const {
     }
   const int64_t batches = q->dims[0];
   ASSIGN_OR_RETURN(const int64_t keys, Keys());
-  ASSIGN_OR_RETURN(
-      parts.k, Loaded(import, *k, page_table_k.get(), parts.len_kv, batches, keys, true));
-  ASSIGN_OR_RETURN(
-      parts.v, Loaded(import, *v, page_table_v.get(), parts.len_kv, batches, keys, false));
+  ASSIGN_OR_RETURN(parts.k,
+                   Loaded(import, *k, page_table_k.get(), parts.len_kv, batches, keys, true));
+  ASSIGN_OR_RETURN(parts.v,
+                   Loaded(import, *v, page_table_v.get(), parts.len_kv, batches, keys, false));
   RETURN_IF_ERROR(
       WriteAll(import, {{o, parts.o},
                         {softmax != nullptr ? softmax->stats : stats, parts.softmax.stats},
@@ -167,8 +167,8 @@ Status SdpaForwardDesc::ImportSpelled(GraphImport& import) const {
   parts.softmax.log2 = softmax != nullptr && softmax->stats_log2;
   const TensorId score = graph::SpellScores(import.graph(), parts);
   if (block_mask != nullptr)
-    RETURN_IF_ERROR(graph::CheckBlockMask(&import.graph()[parts.block_mask],
-                                          import.graph()[score].dims));
+    RETURN_IF_ERROR(
+        graph::CheckBlockMask(&import.graph()[parts.block_mask], import.graph()[score].dims));
   const ScoreOperations between{subgraph, subgraph_input, subgraph_output};
   ASSIGN_OR_RETURN(const TensorId modified, between.Import(import, score));
   graph::SpellWeighted(import.graph(), parts, modified);

@@ -112,7 +112,7 @@ class Scores {
       masks_.push_back(index_.Map(ScalarOp::kGe, {Moved(Shifted(Row()), attrs_.right), Column()}));
     if (attrs_.left >= 0)
       masks_.push_back(index_.Map(ScalarOp::kGt, {Moved(Column(), attrs_.left), Shifted(Row())}));
-    if (in_.block_mask != kAbsent) 
+    if (in_.block_mask != kAbsent)
       masks_.push_back(graph::SpellSeenBlocks(g_, in_.block_mask, dims_));
   }
 

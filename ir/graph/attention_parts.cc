@@ -138,12 +138,12 @@ TensorId SpellSeenBlocks(Graph& graph, TensorId block_mask, const Dims& scores) 
   const Tensor mask = graph[block_mask];
   const Dims &m = mask.dims, &strides = mask.strides;
   const Dims blocks = {m[0], m[1], m[2], kMaskBlock, m[3], 8, kMaskBlock};
-  const TensorId bytes = graph.AddTensor({.name = "blocks",
-                                          .dtype = mask.dtype,
-                                          .dims = {m[0], m[1], m[2], 1, m[3], 1, 1},
-                                          .strides = {strides[0], strides[1], strides[2], 1,
-                                                      strides[3], 1, 1},
-                                          .is_virtual = true});
+  const TensorId bytes =
+      graph.AddTensor({.name = "blocks",
+                       .dtype = mask.dtype,
+                       .dims = {m[0], m[1], m[2], 1, m[3], 1, 1},
+                       .strides = {strides[0], strides[1], strides[2], 1, strides[3], 1, 1},
+                       .is_virtual = true});
   Speller at(graph, DType::kF32);
   at.Node(GraphOp::kReshape, {block_mask}, bytes, MovingType(mask.dtype), ReshapeAttrs{});
   const auto map = [&](ScalarOp op, std::vector<TensorId> of, const Dims& dims, DType compute) {
@@ -161,16 +161,18 @@ TensorId SpellSeenBlocks(Graph& graph, TensorId block_mask, const Dims& scores) 
   const TensorId bit = at.Temporary({.dtype = DType::kI32, .dims = blocks});
   at.Node(GraphOp::kIota, {}, bit, DType::kI32, IotaAttrs{.axis = 5});
   const auto part = [&](int64_t modulus, int64_t from, double factor) {
-    const TensorId rest = map(ScalarOp::kMod, {bit, number(static_cast<double>(modulus), DType::kI32)},
-                              blocks, DType::kI32);
+    const TensorId rest =
+        map(ScalarOp::kMod, {bit, number(static_cast<double>(modulus), DType::kI32)}, blocks,
+            DType::kI32);
     const TensorId high = map(ScalarOp::kGe, {rest, number(static_cast<double>(from), DType::kI32)},
                               blocks, DType::kI32);
-    return of_blocks(ScalarOp::kSelect, {high, number(factor, DType::kF32), number(1, DType::kF32)});
+    return of_blocks(ScalarOp::kSelect,
+                     {high, number(factor, DType::kF32), number(1, DType::kF32)});
   };
   const TensorId first = of_blocks(ScalarOp::kMul, {part(8, 4, 1. / 16), part(4, 2, 0.25)});
   const TensorId power = of_blocks(ScalarOp::kMul, {first, part(2, 1, 0.5)});
-  const TensorId half = map(ScalarOp::kMul, {bytes, number(0.5, DType::kF32)}, graph[bytes].dims,
-                            DType::kF32);
+  const TensorId half =
+      map(ScalarOp::kMul, {bytes, number(0.5, DType::kF32)}, graph[bytes].dims, DType::kF32);
   const TensorId shifted = of_blocks(ScalarOp::kMul, {half, power});
   const TensorId fraction =
       of_blocks(ScalarOp::kSub, {shifted, of_blocks(ScalarOp::kFloor, {shifted})});
@@ -205,8 +207,8 @@ void SpellWeighted(Graph& graph, const AttentionParts& parts, TensorId score) {
   };
 
   SoftmaxParts softmax = parts.softmax;
-  softmax.x = HideBlocks(graph, HidePadding(graph, score, parts.len_q, parts.len_kv),
-                         parts.block_mask);
+  softmax.x =
+      HideBlocks(graph, HidePadding(graph, score, parts.len_q, parts.len_kv), parts.block_mask);
   const bool is_last = parts.keep == 1 && parts.amax_s == kAbsent && parts.scale_s == kAbsent;
   softmax.y = at.Temporary({.dtype = is_last ? operand : compute, .dims = form.dims});
   SpellSoftmax(graph, softmax);

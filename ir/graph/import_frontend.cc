@@ -208,8 +208,8 @@ Result<bool> SpellReshape(const JsonRef& json, const Node& node, Graph& graph) {
     return id != kAbsent && !graph[id].dims.empty() &&
            graph[id].strides.size() == graph[id].dims.size();
   };
-  RETURN_IF_ERROR(
-      json.Expect(has_strides(x) && has_strides(y) && x != y, "of tensors with extents and strides"));
+  RETURN_IF_ERROR(json.Expect(has_strides(x) && has_strides(y) && x != y,
+                              "of tensors with extents and strides"));
   SpellLogicalReshape(graph, x, y);
   return true;
 }
@@ -344,7 +344,8 @@ Status Importer::ReadTensors() {
   }
   for (size_t i = 0; i < tensors.value().size(); ++i) {  // version 2.0 of the format
     const JsonRef tensor = tensors.At(i);
-    RETURN_IF_ERROR(tensor.Expect(tensor.value().is_object() && tensor.Has("uid"), "a tensor with a uid"));
+    RETURN_IF_ERROR(
+        tensor.Expect(tensor.value().is_object() && tensor.Has("uid"), "a tensor with a uid"));
     ASSIGN_OR_RETURN(const int64_t uid, tensor["uid"].Int());
     const std::string key = fmt::format("{}", uid);
     if (ids_.contains(key)) return tensor.Fail(fmt::format("is a second tensor of uid {}", uid));

@@ -58,8 +58,8 @@ Status CheckRope(const Graph& graph, const RopeParts& parts) {
         "which is even",
         parts.rope_dim, x.name, depth);
   const Dims& angles = freqs.dims;
-  bool fits = angles.size() == x.dims.size() && angles[0] >= places &&
-              angles.back() >= parts.rope_dim;
+  bool fits =
+      angles.size() == x.dims.size() && angles[0] >= places && angles.back() >= parts.rope_dim;
   for (size_t d = 1; fits && d + 1 < angles.size(); ++d) fits = angles[d] == 1;
   if (fits) return {};
   return Status::Error(Code::kShapeMismatch,

@@ -1,6 +1,8 @@
 // Attributes that cuDNN 9.24 and 9.28 gave operations, by descriptors, as no frontend sends them
 // yet: the gradient of attention with a sub-graph, a sink, a bias, dropout, lengths; reductions of
 // groups of rows. Against plain loops in f64.
+#include "tests/numerics/later_attributes.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,8 +11,6 @@
 #include <limits>
 #include <memory>
 #include <optional>
-
-#include "tests/numerics/later_attributes.h"
 
 namespace {
 

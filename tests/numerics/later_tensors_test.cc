@@ -24,7 +24,8 @@ enum Uid : int64_t { kX = 1, kW, kMask, kY, kConstant, kOfX, kOfY };
 // Magnitudes by which products and selections of floats are exact to their rounding.
 Values Sizes(const Values& values) {
   Values sizes;
-  for (const double v : values) sizes.push_back(std::isfinite(v) ? std::ldexp(std::abs(v), -10) : 0);
+  for (const double v : values)
+    sizes.push_back(std::isfinite(v) ? std::ldexp(std::abs(v), -10) : 0);
   return sizes;
 }
 
@@ -125,7 +126,8 @@ class LaterTensors : public LaterAttributes {
 };
 
 TEST_F(LaterTensors, ConstantsOfEveryType) {
-  for (const auto type : {CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16, CUDNN_DATA_DOUBLE})
+  for (const auto type :
+       {CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16, CUDNN_DATA_DOUBLE})
     for (const double value : {0.3, -1e-3, 0.0, 1.0, kInfinity, kNan}) CheckConstant(type, value);
   for (const auto type : {CUDNN_DATA_INT32, CUDNN_DATA_INT64})
     for (const double value : {0.0, 1.0, -7.0}) CheckConstant(type, value);
