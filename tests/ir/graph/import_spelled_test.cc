@@ -137,9 +137,9 @@ std::string RecordedOperation(const Rotation& r) {
 
 TEST(ImportSpelled, Rotations) {
   for (const bool backward : {false, true})
-    for (Rotation r :
-         {Rotation{}, Rotation{.places = 8, .rope_dim = 4, .scale = 0.5},
-          Rotation{.x = {1, 1, 1, 2}, .places = 1, .width = 2}, Rotation{.x = {7, 6}, .places = 9}}) {
+    for (Rotation r : {Rotation{}, Rotation{.places = 8, .rope_dim = 4, .scale = 0.5},
+                       Rotation{.x = {1, 1, 1, 2}, .places = 1, .width = 2},
+                       Rotation{.x = {7, 6}, .places = 9}}) {
       r.backward = backward;
       if (r.x.back() == 6) r.width = 6;
       SCOPED_TRACE(FrontendNode(r));
@@ -169,14 +169,16 @@ TEST(ImportSpelled, RotationsThatCannotBeAreRefused) {
     return tensors;
   };
   for (const Row& row :
-       {Row{{.rope_dim = 14}, good, "14 elements to turn"}, Row{{.rope_dim = 3}, good, "3 elements"},
-        Row{{.rope_dim = -2}, good, "-2 elements"},
+       {Row{{.rope_dim = 14}, good, "14 elements to turn"},
+        Row{{.rope_dim = 3}, good, "3 elements"}, Row{{.rope_dim = -2}, good, "-2 elements"},
         Row{plain, with(1, {2, "FLOAT", {4, 1, 1, 12}}), "the angles"},
         Row{plain, with(1, {2, "FLOAT", {5, 1, 3, 12}}), "the angles"},
         Row{plain, with(1, {2, "FLOAT", {5, 12}}), "the angles"},
         Row{plain, with(1, {2, "INT32", {5, 1, 1, 12}}), "only floating-point types"},
         Row{plain, with(2, {9, "FLOAT", {2, 3, 5, 10}}), "equal extents"},
-        Row{plain, {{1, "FLOAT", {12}}, {2, "FLOAT", {12}}, {9, "FLOAT", {12}}}, "equal extents"}}) {
+        Row{plain,
+            {{1, "FLOAT", {12}}, {2, "FLOAT", {12}}, {9, "FLOAT", {12}}},
+            "equal extents"}}) {
     SCOPED_TRACE(row.sentence);
     const auto json = ImportFrontend(Frontend(2, FrontendNode(row.rotation), row.tensors));
     ASSERT_FALSE(json.ok());
@@ -187,7 +189,8 @@ TEST(ImportSpelled, RotationsThatCannotBeAreRefused) {
     EXPECT_NE(recorded.status().message().find(row.sentence), std::string::npos)
         << recorded.status().message();
   }
-  EXPECT_FALSE(ImportFrontend(Frontend(2, R"("tag": "ROPE", "inputs": {}, "outputs": {})", good)).ok());
+  EXPECT_FALSE(
+      ImportFrontend(Frontend(2, R"("tag": "ROPE", "inputs": {}, "outputs": {})", good)).ok());
   EXPECT_FALSE(ImportRecorded(Recorded(R"("_": "OPERATION_ROPE_FWD_DESCRIPTOR")", good)).ok());
 }
 
@@ -233,9 +236,8 @@ TEST(ImportSpelled, GradientsOfExperts) {
     const auto tensors = TensorsOfExperts(groups, row.experts, row.tokens);
     const std::map<int64_t, Values> given = {{1, token}, {2, grad}, {3, row.first}};
     for (const int version : {1, 2})
-      ExpectNear(
-          Computed(ImportFrontend(Frontend(version, std::string(kMoeNode), tensors)), given),
-          expected);
+      ExpectNear(Computed(ImportFrontend(Frontend(version, std::string(kMoeNode), tensors)), given),
+                 expected);
     ExpectNear(Computed(ImportRecorded(Recorded(std::string(kMoeOperation), tensors)), given),
                expected);
   }
@@ -264,9 +266,10 @@ TEST(ImportSpelled, GradientsOfExpertsThatCannotBeAreRefused) {
 
 TEST(ImportSpelled, ALogicalReshapeKeepsTheOrderOfElements) {
   const auto node = [](std::string_view mode) {
-    return fmt::format(R"("tag": "RESHAPE", "name": "", "dim": [], "stride": [], "inputs": {{"X": 1}},
+    return fmt::format(
+        R"("tag": "RESHAPE", "name": "", "dim": [], "stride": [], "inputs": {{"X": 1}},
         "outputs": {{"Y": 9}}, "reshape_mode": {})",
-                       mode);
+        mode);
   };
   // x lies transposed: the value of element (i, j) is 10 i + j.
   const std::vector<Given> tensors = {{1, "FLOAT", {2, 3}, {1, 2}}, {9, "FLOAT", {3, 2}}};
