@@ -137,11 +137,12 @@ TensorId HidePadding(Graph& graph, TensorId score, TensorId len_q, TensorId len_
 TensorId SpellSeenBlocks(Graph& graph, TensorId block_mask, const Dims& scores) {
   const Tensor mask = graph[block_mask];
   const Dims &m = mask.dims, &strides = mask.strides;
+  const Dims of_bytes = {m[0], m[1], m[2], 1, m[3], 1, 1};
   const Dims blocks = {m[0], m[1], m[2], kMaskBlock, m[3], 8, kMaskBlock};
   const TensorId bytes =
       graph.AddTensor({.name = "blocks",
                        .dtype = mask.dtype,
-                       .dims = {m[0], m[1], m[2], 1, m[3], 1, 1},
+                       .dims = of_bytes,
                        .strides = {strides[0], strides[1], strides[2], 1, strides[3], 1, 1},
                        .is_virtual = true});
   Speller at(graph, DType::kF32);
@@ -172,7 +173,7 @@ TensorId SpellSeenBlocks(Graph& graph, TensorId block_mask, const Dims& scores) 
   const TensorId first = of_blocks(ScalarOp::kMul, {part(8, 4, 1. / 16), part(4, 2, 0.25)});
   const TensorId power = of_blocks(ScalarOp::kMul, {first, part(2, 1, 0.5)});
   const TensorId half =
-      map(ScalarOp::kMul, {bytes, number(0.5, DType::kF32)}, graph[bytes].dims, DType::kF32);
+      map(ScalarOp::kMul, {bytes, number(0.5, DType::kF32)}, of_bytes, DType::kF32);
   const TensorId shifted = of_blocks(ScalarOp::kMul, {half, power});
   const TensorId fraction =
       of_blocks(ScalarOp::kSub, {shifted, of_blocks(ScalarOp::kFloor, {shifted})});
