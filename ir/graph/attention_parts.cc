@@ -247,6 +247,17 @@ void SpellWeighted(Graph& graph, const AttentionParts& parts, TensorId score) {
   if (parts.amax_o != kAbsent) at.ReductionTo(parts.amax_o, ReductionMode::kAmax, o);
 }
 
+Status CheckLogicalReshape(const Graph& graph, TensorId x, TensorId y) {
+  const auto lies = [&](TensorId id) {
+    return id != kAbsent && !graph[id].dims.empty() &&
+           graph[id].strides.size() == graph[id].dims.size();
+  };
+  if (lies(x) && lies(y) && x != y) return {};
+  return Status::Text(Code::kBadParam,
+                      "a reshape by the order of elements wants two tensors with extents and "
+                      "strides");
+}
+
 void SpellLogicalReshape(Graph& graph, TensorId x, TensorId y) {
   const DType compute = MovingType(graph[x].dtype);
   Speller at(graph, compute);

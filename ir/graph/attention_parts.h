@@ -65,6 +65,7 @@ TensorId HideBlocks(Graph& graph, TensorId score, TensorId block_mask);
 void SpellWeighted(Graph& graph, const AttentionParts& parts, TensorId score);
 
 // A reshape that keeps the order of elements, the last dim first, wherever x and y have theirs.
+Status CheckLogicalReshape(const Graph& graph, TensorId x, TensorId y);
 void SpellLogicalReshape(Graph& graph, TensorId x, TensorId y);
 
 // cumulative[B+1,1,…] -> the lengths[B,1,…] between its elements.

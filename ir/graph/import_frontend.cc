@@ -204,12 +204,7 @@ Result<bool> SpellReshape(const JsonRef& json, const Node& node, Graph& graph) {
   if (mode.is_null() || mode.value() == "VIEW_ONLY") return false;
   RETURN_IF_ERROR(mode.Expect(mode.value() == "LOGICAL", "VIEW_ONLY or LOGICAL"));
   const TensorId x = OperandOr(node.inputs, 0), y = OperandOr(node.outputs, 0);
-  const auto has_strides = [&](TensorId id) {
-    return id != kAbsent && !graph[id].dims.empty() &&
-           graph[id].strides.size() == graph[id].dims.size();
-  };
-  RETURN_IF_ERROR(json.Expect(has_strides(x) && has_strides(y) && x != y,
-                              "of tensors with extents and strides"));
+  RETURN_IF_ERROR(CheckLogicalReshape(graph, x, y));
   SpellLogicalReshape(graph, x, y);
   return true;
 }

@@ -12,6 +12,7 @@
 #include <set>
 #include <span>
 
+#include "ir/graph/attention_parts.h"
 #include "ir/graph/builder.h"
 #include "ir/graph/import_json.h"
 #include "ir/graph/memory_layout.h"
@@ -266,11 +267,11 @@ Status ReadMoeGradient(const JsonRef& operation, Node& node) {
   return {};
 }
 
-// Writes what an operation means, where that is no node of ours.
-using Spell = Status (*)(const JsonRef& operation, const Node& node, Graph& graph);
+// Writes what an operation means, where that is no node of ours. False: it is one.
+using Spell = Result<bool> (*)(const JsonRef& operation, const Node& node, Graph& graph);
 
 template <bool is_backward>
-Status SpellRopeOperation(const JsonRef& operation, const Node& node, Graph& graph) {
+Result<bool> SpellRopeOperation(const JsonRef& operation, const Node& node, Graph& graph) {
   const auto attribute = [&](std::string_view name) {
     return operation[fmt::format("OPERATION_ROPE_{}_{}", is_backward ? "BWD" : "FWD", name)];
   };
@@ -286,10 +287,22 @@ Status SpellRopeOperation(const JsonRef& operation, const Node& node, Graph& gra
     parts.rope_dim = graph[parts.x].dims.back();
   RETURN_IF_ERROR(CheckRope(graph, parts));
   SpellRope(graph, parts);
-  return {};
+  return true;
 }
 
-Status SpellMoeGradient(const JsonRef&, const Node& node, Graph& graph) {
+// A reshape keeps memory as it lies, or else the order of elements.
+Result<bool> SpellReshape(const JsonRef& operation, const Node& node, Graph& graph) {
+  const JsonRef mode = operation["OPERATION_RESHAPE_MODE"];
+  if (mode.is_null() || mode.value() == "RESHAPE_VIEW_ONLY") return false;
+  RETURN_IF_ERROR(
+      mode.Expect(mode.value() == "RESHAPE_LOGICAL", "RESHAPE_VIEW_ONLY or RESHAPE_LOGICAL"));
+  const TensorId x = OperandOr(node.inputs, 0), y = OperandOr(node.outputs, 0);
+  RETURN_IF_ERROR(CheckLogicalReshape(graph, x, y));
+  SpellLogicalReshape(graph, x, y);
+  return true;
+}
+
+Result<bool> SpellMoeGradient(const JsonRef&, const Node& node, Graph& graph) {
   const MoeBackwardParts parts{.token = OperandOr(node.inputs, 0),
                                .doutput = OperandOr(node.inputs, 1),
                                .first_token_offset = OperandOr(node.inputs, 2),
@@ -297,7 +310,7 @@ Status SpellMoeGradient(const JsonRef&, const Node& node, Graph& graph) {
                                .compute = node.compute};
   RETURN_IF_ERROR(CheckMoeBackward(graph, parts));
   SpellMoeBackward(graph, parts);
-  return {};
+  return true;
 }
 
 // Attribute names behind `prefix`, in the order of our operands. A pointwise operation has the row
@@ -367,7 +380,8 @@ std::span<const Operation> Operations() {
                 "OPERATION_RESHAPE_",
                 {"XDESC"},
                 {"YDESC"},
-                [](const JsonRef&, Node&) { return Status(); }},
+                [](const JsonRef&, Node&) { return Status(); },
+                SpellReshape},
       Operation{"GEN_STATS",
                 GraphOp::kGenStats,
                 "OPERATION_GENSTATS_",
@@ -550,7 +564,11 @@ class Importer {
   Graph graph_;
   std::map<int64_t, TensorId> ids_;
   LaidOutTensors layouts_;
-  std::map<TensorId, int64_t> ragged_;  // tensor → the uid of its offsets
+  struct Ragged {
+    int64_t offsets = -1;  // their uid
+    int64_t unit = 1;      // elements that an offset counts
+  };
+  std::map<TensorId, Ragged> ragged_;
 };
 
 // Names everything that is missing, not only the first.
@@ -586,7 +604,13 @@ Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
   if (!id.ok()) return std::move(id).status().Within(json.path());
   ids_[*uid] = *id;
   if (json.Has("RAGGED_OFFSET_DESC")) {
-    ASSIGN_OR_RETURN(ragged_[ids_[*uid]], json["RAGGED_OFFSET_DESC"].Int());
+    Ragged& ragged = ragged_[ids_[*uid]];
+    ASSIGN_OR_RETURN(ragged.offsets, json["RAGGED_OFFSET_DESC"].Int());
+    if (const JsonRef unit = json["RAGGED_OFFSET_MULTIPLIER"]; !unit.is_null()) {
+      ASSIGN_OR_RETURN(ragged.unit, unit.Int());
+      RETURN_IF_ERROR(unit.Expect(ragged.unit >= 1 && ragged.unit <= INT32_MAX,
+                                  "a positive number of elements"));
+    }
   }
   return {};
 }
@@ -680,7 +704,11 @@ Status Importer::ReadOperation(const JsonRef& operation) {
     ASSIGN_OR_RETURN(std::get<RngAttrs>(node.attrs).seed, operation["OPERATION_RNG_SEED"].Int());
   }
   SplitInPlace(node);
-  if (row.spell != nullptr) return row.spell(operation, node, graph_).Within(operation.path());
+  if (row.spell != nullptr) {
+    Result<bool> spelled = row.spell(operation, node, graph_);
+    if (!spelled.ok()) return std::move(spelled).status().Within(operation.path());
+    if (*spelled) return {};
+  }
   graph_.AddNode(std::move(node));
   return {};
 }
@@ -702,9 +730,10 @@ Result<Graph> Importer::Run() {
   for (size_t i = 0; i < operations.value().size(); ++i)
     RETURN_IF_ERROR(ReadOperation(operations.At(i)));
   std::map<TensorId, TensorId> offsets;
-  for (const auto& [id, uid] : ragged_) {
+  for (const auto& [id, ragged] : ragged_) {
+    const auto [uid, unit] = ragged;
     if (!ids_.contains(uid)) return root_.Fail(fmt::format("no tensor {} in tensors", uid));
-    offsets[id] = ids_[uid];
+    offsets[id] = unit == 1 ? ids_[uid] : SpellMultiple(graph_, ids_[uid], unit);
   }
   GiveUids(graph_);
   RETURN_IF_ERROR(MakeRagged(graph_, offsets));
