@@ -6,7 +6,7 @@
 
 namespace kiln::api {
 
-// "Kiln is called: /opt/kiln/lib/libcudnn.so.9 as cuDNN 9.19.0, for the device of KILN_DEVICE=auto"
+// "Kiln is called: /opt/kiln/lib/libcudnn.so.9 as cuDNN 9.28.1, for the device of KILN_DEVICE=auto"
 std::string Announcement();
 
 }  // namespace kiln::api

@@ -1,7 +1,7 @@
 // cuDNN's own logging: CUDNN_LOGLEVEL_DBG (0 off, 1 errors, 2 warnings, 3 calls) with
 // CUDNN_LOGDEST_DBG (stdout, stderr or a file), the variables of 8 (CUDNN_LOGINFO_DBG,
 // CUDNN_LOGWARN_DBG, CUDNN_LOGERR_DBG = 1), and cudnnSetCallback. In files a message
-// begins with `I! CuDNN (v91900) `, further lines of it with `i! `, and time and thread end it.
+// begins with `I! CuDNN (v92801) `, further lines of it with `i! `, and time and thread end it.
 // Lines of our own log (ir/base/log.h) at info and above reach the same places.
 #pragma once
 

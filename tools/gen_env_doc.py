@@ -37,7 +37,7 @@ in cuDNN, and so do version 8's `CUDNN_LOGINFO_DBG=1`, `CUDNN_LOGWARN_DBG=1` and
 `cudnnSetCallback`. A call is written with its arguments before it runs, in the form of 9.19:
 
 ```
-I! CuDNN (v91900) function cudnnSetTensorNdDescriptor() called:
+I! CuDNN (v92801) function cudnnSetTensorNdDescriptor() called:
 i!     tensorDesc: type=cudnnTensorDescriptor_t; val=0x7fcd75e00fc0;
 i!     dataType: type=cudnnDataType_t; val=CUDNN_DATA_HALF (2);
 i!     nbDims: type=int; val=4;
@@ -54,7 +54,7 @@ address, and those that a call reads have what they hold below them; a call that
 `function cudnnCreateTensorDescriptor() made:`, with the new one's address. So calls can be made again from a log; what
 device memory held is not in it. Pointers are read as a debugger would, so that one that leads nowhere is printed as
 an address, and the call fails as it does without the log. A failed call has a message `E! … function …() returned
-STATUS: …` with the reason. With `cudnnSetCallback` the text is the same, without `I! CuDNN (v91900) `, `i! `, time and
+STATUS: …` with the reason. With `cudnnSetCallback` the text is the same, without `I! CuDNN (v92801) `, `i! `, time and
 thread, which are in the `cudnnDebug_t`.
 """
 

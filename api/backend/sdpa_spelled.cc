@@ -3,6 +3,7 @@
 // spelled out as cudnn-frontend's composite node spelled it, so that the same engines take it.
 #include "api/backend/sdpa.h"
 #include "ir/graph/attention_parts.h"
+#include "ir/graph/sdpa.h"
 
 namespace kiln::api {
 namespace {
@@ -12,8 +13,7 @@ using graph::TensorId;
 
 // k or v, or what their pages hold, as [B,H,Skv,D], or [B,H,D,Skv] where `along_last`.
 Result<TensorId> Loaded(GraphImport& import, const TensorDesc& t, const TensorDesc* table,
-                        const TensorDesc* lengths, int64_t batches, int64_t places,
-                        bool along_last) {
+                        TensorId lengths, int64_t batches, int64_t places, bool along_last) {
   if (table == nullptr) return import.Tensor(along_last ? Transposed(t) : t);
   const int64_t heads = t.dims[1], depth = t.dims[3];
   ASSIGN_OR_RETURN(const DType dtype, ElementType(t.data_type));
@@ -24,9 +24,8 @@ Result<TensorId> Loaded(GraphImport& import, const TensorDesc& t, const TensorDe
                                                    {heads * head, head, depth, 1});
   ASSIGN_OR_RETURN(const TensorId container, import.Tensor(t));
   ASSIGN_OR_RETURN(const TensorId pages, import.Tensor(*table));
-  ASSIGN_OR_RETURN(const TensorId counts, import.Tensor(*lengths));
   ASSIGN_OR_RETURN(const DType compute, ComputeType(MovingType(t.data_type)));
-  import.AddNode(graph::GraphOp::kPagedCacheLoad, {container, pages, counts}, {y}, compute,
+  import.AddNode(graph::GraphOp::kPagedCacheLoad, {container, pages, lengths}, {y}, compute,
                  graph::PagedCacheLoadAttrs{});
   return y;
 }
@@ -109,10 +108,7 @@ Status SdpaForwardDesc::CheckSpelled() const {
   if (softmax != nullptr && stats != nullptr)
     return Status::Text(Code::kBadParam, "statistics are the operation's or its softmax's");
   if (!IsSpelled()) return {};
-  if (block_mask != nullptr)
-    return Status::Text(Code::kNotSupported,
-                        "Kiln has no block mask beside a sub-graph, a softmax or dropout");
-  if (page_table_k != nullptr && seq_len_kv == nullptr)
+  if (page_table_k != nullptr && seq_len_kv == nullptr && cu_seq_len_kv == nullptr)
     return Status::Text(Code::kNotSupported, "pages have no lengths of k and v");
   if (descale_q != nullptr && descale_q->data_type == CUDNN_DATA_FP8_E8M0)
     return Status::Text(Code::kNotSupported, "Kiln has no attention of blocks with scales yet");
@@ -138,6 +134,7 @@ Status SdpaForwardDesc::ImportSpelled(GraphImport& import) const {
                                    {scale, parts.scale},
                                    {seq_len_q, parts.len_q},
                                    {seq_len_kv, parts.len_kv},
+                                   {block_mask, parts.block_mask},
                                    {softmax != nullptr ? softmax->sink : none, parts.softmax.sink},
                                    {descale_q, parts.descale_q},
                                    {descale_k, parts.descale_k},
@@ -147,18 +144,18 @@ Status SdpaForwardDesc::ImportSpelled(GraphImport& import) const {
                                    {scale_o, parts.scale_o}}));
   if (parts.keep != 1)
     RETURN_IF_ERROR(ReadAll(import, {{dropout_seed, parts.seed}, {dropout_offset, parts.offset}}));
-  const int64_t batches = q->dims[0];
-  ASSIGN_OR_RETURN(const int64_t keys, Keys());
-  ASSIGN_OR_RETURN(parts.k,
-                   Loaded(import, *k, page_table_k.get(), seq_len_kv.get(), batches, keys, true));
-  ASSIGN_OR_RETURN(parts.v,
-                   Loaded(import, *v, page_table_v.get(), seq_len_kv.get(), batches, keys, false));
   for (const auto& [cumulated, id] :
        {std::pair{&cu_seq_len_q, &parts.len_q}, {&cu_seq_len_kv, &parts.len_kv}})
     if (*cumulated != nullptr) {
       ASSIGN_OR_RETURN(const TensorId all, import.Tensor(**cumulated));
       *id = graph::SpellLengths(import.graph(), all);
     }
+  const int64_t batches = q->dims[0];
+  ASSIGN_OR_RETURN(const int64_t keys, Keys());
+  ASSIGN_OR_RETURN(parts.k,
+                   Loaded(import, *k, page_table_k.get(), parts.len_kv, batches, keys, true));
+  ASSIGN_OR_RETURN(parts.v,
+                   Loaded(import, *v, page_table_v.get(), parts.len_kv, batches, keys, false));
   RETURN_IF_ERROR(
       WriteAll(import, {{o, parts.o},
                         {softmax != nullptr ? softmax->stats : stats, parts.softmax.stats},
@@ -169,6 +166,9 @@ Status SdpaForwardDesc::ImportSpelled(GraphImport& import) const {
                         {amax_o, parts.amax_o}}));
   parts.softmax.log2 = softmax != nullptr && softmax->stats_log2;
   const TensorId score = graph::SpellScores(import.graph(), parts);
+  if (block_mask != nullptr)
+    RETURN_IF_ERROR(
+        graph::CheckBlockMask(&import.graph()[parts.block_mask], import.graph()[score].dims));
   const ScoreOperations between{subgraph, subgraph_input, subgraph_output};
   ASSIGN_OR_RETURN(const TensorId modified, between.Import(import, score));
   graph::SpellWeighted(import.graph(), parts, modified);

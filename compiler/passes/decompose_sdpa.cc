@@ -4,6 +4,7 @@
 
 #include "compiler/passes/decompose_parts.h"
 #include "compiler/passes/primitive_writer.h"
+#include "ir/graph/attention_parts.h"
 #include "ir/graph/sdpa.h"
 
 namespace kiln::compiler {
@@ -111,7 +112,8 @@ class Scores {
       masks_.push_back(index_.Map(ScalarOp::kGe, {Moved(Shifted(Row()), attrs_.right), Column()}));
     if (attrs_.left >= 0)
       masks_.push_back(index_.Map(ScalarOp::kGt, {Moved(Column(), attrs_.left), Shifted(Row())}));
-    if (in_.block_mask != kAbsent) masks_.push_back(BlockIsSeen());
+    if (in_.block_mask != kAbsent)
+      masks_.push_back(graph::SpellSeenBlocks(g_, in_.block_mask, dims_));
   }
 
   // The sink of each row; none of rows that are no queries.
@@ -129,31 +131,6 @@ class Scores {
   }
 
  private:
-  // Bits of the block mask as a condition of each score. Blocks, bytes and bits are dims of their
-  // own; bit t of byte m is whether m / 2^(t+1) has a fraction of a half or more:
-  //   %m[B,H,R,1,C,1,1] / 2 * %power[…,8,1] -> [B,H,R,128,C,8,128] -> [B,H,R*128,C*8*128] -> the
-  //   scores'
-  TensorId BlockIsSeen() {
-    constexpr int64_t kBlock = graph::kMaskBlock;
-    const Tensor mask = g_[in_.block_mask];
-    const Dims &m = mask.dims, &at = mask.strides;
-    PrimitiveWriter w(g_, DType::kF32, "block_mask");
-    const TensorId bytes = w.Reshape(in_.block_mask, {m[0], m[1], m[2], 1, m[3], 1, 1},
-                                     Dims{at[0], at[1], at[2], 1, at[3], 1, 1});
-    const TensorId bit = index_.Iota(5, {m[0], m[1], m[2], kBlock, m[3], 8, kBlock});
-    const auto part = [&](int64_t modulus, int64_t from, double factor) {
-      const TensorId rest = index_.Map(ScalarOp::kMod, {bit, index_.Number(double(modulus))});
-      const TensorId high = index_.Map(ScalarOp::kGe, {rest, index_.Number(double(from))});
-      return w.Select(high, w.Number(factor), w.Number(1));
-    };
-    const TensorId power = w.Mul(w.Mul(part(8, 4, 1. / 16), part(4, 2, 0.25)), part(2, 1, 0.5));
-    const TensorId shifted = w.Mul(w.Mul(bytes, w.Number(0.5)), power);
-    const TensorId fraction = w.Sub(shifted, w.Map(ScalarOp::kFloor, {shifted}));
-    const TensorId seen = w.Map(ScalarOp::kGe, {fraction, w.Number(0.5)});
-    const Dims whole = {m[0], m[1], m[2] * kBlock, m[3] * 8 * kBlock};
-    const TensorId flat = w.Reshape(seen, whole);
-    return whole == dims_ ? flat : w.SliceFront(flat, dims_);
-  }
   TensorId Loaded(TensorId id, TensorId table) {
     if (table == kAbsent) return id;
     return LoadPages(g_, id, table, in_.seq_kv, dims_[3], false, "sdpa");

@@ -1,5 +1,5 @@
 /*
- * cudnn_adv.h: recurrent networks, attention and CTC. Compatible with cuDNN 9.19.0.
+ * cudnn_adv.h: recurrent networks, attention and CTC. Compatible with cuDNN 9.28.1.
  *
  * A function marked 'Declared only' is part of the interface but not yet in the library, which
  * does not export it: a program that calls it compiles and fails to link.
@@ -13,8 +13,8 @@
 #include "cudnn_ops.h"
 
 #define CUDNN_ADV_MAJOR 9
-#define CUDNN_ADV_MINOR 19
-#define CUDNN_ADV_PATCH 0
+#define CUDNN_ADV_MINOR 28
+#define CUDNN_ADV_PATCH 1
 #define CUDNN_ATTN_DISABLE_PROJ_BIASES 0
 #define CUDNN_ATTN_ENABLE_PROJ_BIASES (1U << 1)
 #define CUDNN_ATTN_QUERYMAP_ALL_TO_ONE 0

@@ -1,5 +1,5 @@
 /*
- * cudnn_cnn.h: legacy convolutions and fused operations. Compatible with cuDNN 9.19.0.
+ * cudnn_cnn.h: legacy convolutions and fused operations. Compatible with cuDNN 9.28.1.
  *
  * A function marked 'Declared only' is part of the interface but not yet in the library, which
  * does not export it: a program that calls it compiles and fails to link.
@@ -13,8 +13,8 @@
 #include "cudnn_ops.h"
 
 #define CUDNN_CNN_MAJOR 9
-#define CUDNN_CNN_MINOR 19
-#define CUDNN_CNN_PATCH 0
+#define CUDNN_CNN_MINOR 28
+#define CUDNN_CNN_PATCH 1
 
 #if CUDNN_CNN_MAJOR != CUDNN_MAJOR || CUDNN_CNN_MINOR != CUDNN_MINOR || CUDNN_CNN_PATCH != CUDNN_PATCHLEVEL
 #error "cudnn_cnn.h and cudnn_version.h are of different versions"

@@ -1,6 +1,6 @@
 /*
  * cudnn_gnn_ops.h: aggregation and attention over the edges of graphs. Compatible with cuDNN
- * 9.19.0.
+ * 9.28.1.
  *
  * A function marked 'Declared only' is part of the interface but not yet in the library, which
  * does not export it: a program that calls it compiles and fails to link.

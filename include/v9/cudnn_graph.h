@@ -1,6 +1,6 @@
 /*
  * cudnn_graph.h: handles and the backend API: graphs of operations as descriptors with attributes.
- * Compatible with cuDNN 9.19.0.
+ * Compatible with cuDNN 9.28.1.
  *
  * A function marked 'Declared only' is part of the interface but not yet in the library, which
  * does not export it: a program that calls it compiles and fails to link.
@@ -36,8 +36,8 @@
 
 #define CUDNN_DIM_MAX 8
 #define CUDNN_GRAPH_MAJOR 9
-#define CUDNN_GRAPH_MINOR 19
-#define CUDNN_GRAPH_PATCH 0
+#define CUDNN_GRAPH_MINOR 28
+#define CUDNN_GRAPH_PATCH 1
 #define CUDNN_SEV_ERROR_EN (1U << CUDNN_SEV_ERROR)
 #define CUDNN_SEV_INFO_EN (1U << CUDNN_SEV_INFO)
 #define CUDNN_SEV_WARNING_EN (1U << CUDNN_SEV_WARNING)

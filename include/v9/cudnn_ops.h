@@ -1,5 +1,5 @@
 /*
- * cudnn_ops.h: legacy tensor operations. Compatible with cuDNN 9.19.0.
+ * cudnn_ops.h: legacy tensor operations. Compatible with cuDNN 9.28.1.
  *
  * A function marked 'Declared only' is part of the interface but not yet in the library, which
  * does not export it: a program that calls it compiles and fails to link.
@@ -18,8 +18,8 @@
 #define CUDNN_LRN_MIN_K 1e-5
 #define CUDNN_LRN_MIN_N 1
 #define CUDNN_OPS_MAJOR 9
-#define CUDNN_OPS_MINOR 19
-#define CUDNN_OPS_PATCH 0
+#define CUDNN_OPS_MINOR 28
+#define CUDNN_OPS_PATCH 1
 
 #if CUDNN_OPS_MAJOR != CUDNN_MAJOR || CUDNN_OPS_MINOR != CUDNN_MINOR || CUDNN_OPS_PATCH != CUDNN_PATCHLEVEL
 #error "cudnn_ops.h and cudnn_version.h are of different versions"

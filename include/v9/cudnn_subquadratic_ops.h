@@ -1,5 +1,5 @@
 /*
- * cudnn_subquadratic_ops.h: causal convolutions along a sequence. Compatible with cuDNN 9.19.0.
+ * cudnn_subquadratic_ops.h: causal convolutions along a sequence. Compatible with cuDNN 9.28.1.
  *
  * A function marked 'Declared only' is part of the interface but not yet in the library, which
  * does not export it: a program that calls it compiles and fails to link.

@@ -1,5 +1,5 @@
 /*
- * kiln_cuda_types.h: the types of CUDA that the interface names. Compatible with cuDNN 9.19.0.
+ * kiln_cuda_types.h: the types of CUDA that the interface names. Compatible with cuDNN 9.28.1.
  *
  * CUDA's own headers where the compiler finds them, else declarations of the same types.
  *

@@ -3,6 +3,7 @@
 #include <limits>
 #include <numbers>
 
+#include "ir/graph/sdpa.h"
 #include "ir/graph/speller.h"
 
 namespace kiln::graph {
@@ -129,6 +130,70 @@ TensorId HidePadding(Graph& graph, TensorId score, TensorId len_q, TensorId len_
   return values.Pointwise(M::kBinarySelect, {score, fill, inside}, form);
 }
 
+// Blocks, bytes and bits are dims of their own; bit t of byte m is whether m / 2^(t+1) has a
+// fraction of a half or more:
+//   %m[B,H,R,1,C,1,1] / 2 * %power[…,8,1] -> [B,H,R,128,C,8,128] -> [B,H,R*128,C*8*128] -> the
+//   scores'
+TensorId SpellSeenBlocks(Graph& graph, TensorId block_mask, const Dims& scores) {
+  const Tensor mask = graph[block_mask];
+  const Dims &m = mask.dims, &strides = mask.strides;
+  const Dims of_bytes = {m[0], m[1], m[2], 1, m[3], 1, 1};
+  const Dims blocks = {m[0], m[1], m[2], kMaskBlock, m[3], 8, kMaskBlock};
+  const TensorId bytes =
+      graph.AddTensor({.name = "blocks",
+                       .dtype = mask.dtype,
+                       .dims = of_bytes,
+                       .strides = {strides[0], strides[1], strides[2], 1, strides[3], 1, 1},
+                       .is_virtual = true});
+  Speller at(graph, DType::kF32);
+  at.Node(GraphOp::kReshape, {block_mask}, bytes, MovingType(mask.dtype), ReshapeAttrs{});
+  const auto map = [&](ScalarOp op, std::vector<TensorId> of, const Dims& dims, DType compute) {
+    const bool is_bool = Info(op).result == ScalarResult::kBool;
+    const TensorId to = at.Temporary({.dtype = is_bool ? DType::kBool : compute, .dims = dims});
+    at.Node(GraphOp::kMap, std::move(of), to, compute, MapAttrs{.op = op});
+    return to;
+  };
+  const auto number = [&](double value, DType dtype) {
+    return at.Number(value, {.dtype = dtype, .dims = blocks});
+  };
+  const auto of_blocks = [&](ScalarOp op, std::vector<TensorId> of) {
+    return map(op, std::move(of), blocks, DType::kF32);
+  };
+  const TensorId bit = at.Temporary({.dtype = DType::kI32, .dims = blocks});
+  at.Node(GraphOp::kIota, {}, bit, DType::kI32, IotaAttrs{.axis = 5});
+  const auto part = [&](int64_t modulus, int64_t from, double factor) {
+    const TensorId rest =
+        map(ScalarOp::kMod, {bit, number(static_cast<double>(modulus), DType::kI32)}, blocks,
+            DType::kI32);
+    const TensorId high = map(ScalarOp::kGe, {rest, number(static_cast<double>(from), DType::kI32)},
+                              blocks, DType::kI32);
+    return of_blocks(ScalarOp::kSelect,
+                     {high, number(factor, DType::kF32), number(1, DType::kF32)});
+  };
+  const TensorId first = of_blocks(ScalarOp::kMul, {part(8, 4, 1. / 16), part(4, 2, 0.25)});
+  const TensorId power = of_blocks(ScalarOp::kMul, {first, part(2, 1, 0.5)});
+  const TensorId half =
+      map(ScalarOp::kMul, {bytes, number(0.5, DType::kF32)}, of_bytes, DType::kF32);
+  const TensorId shifted = of_blocks(ScalarOp::kMul, {half, power});
+  const TensorId fraction =
+      of_blocks(ScalarOp::kSub, {shifted, of_blocks(ScalarOp::kFloor, {shifted})});
+  const TensorId seen = of_blocks(ScalarOp::kGe, {fraction, number(0.5, DType::kF32)});
+
+  const Dims whole = {m[0], m[1], m[2] * kMaskBlock, m[3] * 8 * kMaskBlock};
+  const TensorId flat = at.Temporary({.dtype = DType::kBool, .dims = whole});
+  at.Node(GraphOp::kReshape, {seen}, flat, MovingType(DType::kBool), ReshapeAttrs{});
+  return whole == scores ? flat : at.Slice(flat, Dims(scores.size(), 0), scores);
+}
+
+TensorId HideBlocks(Graph& graph, TensorId score, TensorId block_mask) {
+  if (block_mask == kAbsent) return score;
+  const TensorId seen = SpellSeenBlocks(graph, block_mask, Dims(graph[score].dims));
+  Speller values(graph, FloatFor(graph[score]));
+  const Speller::Form form{.dtype = FloatFor(graph[score]), .dims = graph[score].dims};
+  const TensorId fill = values.Number(-std::numeric_limits<double>::infinity(), form);
+  return values.Pointwise(PointwiseMode::kBinarySelect, {score, fill, seen}, form);
+}
+
 void SpellWeighted(Graph& graph, const AttentionParts& parts, TensorId score) {
   using M = PointwiseMode;
   const DType compute = FloatFor(graph[parts.q]);
@@ -143,7 +208,8 @@ void SpellWeighted(Graph& graph, const AttentionParts& parts, TensorId score) {
   };
 
   SoftmaxParts softmax = parts.softmax;
-  softmax.x = HidePadding(graph, score, parts.len_q, parts.len_kv);
+  softmax.x =
+      HideBlocks(graph, HidePadding(graph, score, parts.len_q, parts.len_kv), parts.block_mask);
   const bool is_last = parts.keep == 1 && parts.amax_s == kAbsent && parts.scale_s == kAbsent;
   softmax.y = at.Temporary({.dtype = is_last ? operand : compute, .dims = form.dims});
   SpellSoftmax(graph, softmax);
@@ -179,6 +245,17 @@ void SpellWeighted(Graph& graph, const AttentionParts& parts, TensorId score) {
   else
     at.Store(o, parts.o);
   if (parts.amax_o != kAbsent) at.ReductionTo(parts.amax_o, ReductionMode::kAmax, o);
+}
+
+Status CheckLogicalReshape(const Graph& graph, TensorId x, TensorId y) {
+  const auto lies = [&](TensorId id) {
+    return id != kAbsent && !graph[id].dims.empty() &&
+           graph[id].strides.size() == graph[id].dims.size();
+  };
+  if (lies(x) && lies(y) && x != y) return {};
+  return Status::Text(Code::kBadParam,
+                      "a reshape by the order of elements wants two tensors with extents and "
+                      "strides");
 }
 
 void SpellLogicalReshape(Graph& graph, TensorId x, TensorId y) {

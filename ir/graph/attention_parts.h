@@ -40,13 +40,13 @@ void SpellBandMask(Graph& graph, const BandMaskParts& parts);
 // client may have operations of its own on the score:
 //
 //   score  = q k * scale * descale_q * descale_k          k[B,Hk,D,Skv]
-//   weight = softmax(HidePadding(score)) * keep's bits / keep
+//   weight = softmax(HideBlocks(HidePadding(score))) * keep's bits / keep
 //   o      = (weight * scale_s, rounded as q) v * descale_s * descale_v * scale_o
 //
 // amax_s and amax_o are absolute maxima of the weights and of o before scale_o.
 struct AttentionParts {
   TensorId q = kAbsent, k = kAbsent, v = kAbsent, scale = kAbsent, len_q = kAbsent,
-           len_kv = kAbsent;
+           len_kv = kAbsent, block_mask = kAbsent;
   SoftmaxParts softmax = {};  // all but x and y
   TensorId seed = kAbsent, offset = kAbsent, dump = kAbsent;
   double keep = 1;  // the probability that a weight is not dropped
@@ -58,9 +58,14 @@ TensorId SpellScores(Graph& graph, const AttentionParts& parts);
 // The score; -inf where the place along the last dim but one is not below len_q, or along the last
 // one not below len_kv. A length that is absent hides nothing.
 TensorId HidePadding(Graph& graph, TensorId score, TensorId len_q, TensorId len_kv);
+// Whether a block mask (sdpa.h) has the bit of each score's block, as a boolean of these extents.
+TensorId SpellSeenBlocks(Graph& graph, TensorId block_mask, const Dims& scores);
+// The score; -inf in blocks that are not seen. Without a mask all are.
+TensorId HideBlocks(Graph& graph, TensorId score, TensorId block_mask);
 void SpellWeighted(Graph& graph, const AttentionParts& parts, TensorId score);
 
 // A reshape that keeps the order of elements, the last dim first, wherever x and y have theirs.
+Status CheckLogicalReshape(const Graph& graph, TensorId x, TensorId y);
 void SpellLogicalReshape(Graph& graph, TensorId x, TensorId y);
 
 // cumulative[B+1,1,…] -> the lengths[B,1,…] between its elements.

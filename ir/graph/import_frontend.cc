@@ -11,10 +11,14 @@
 #include <map>
 #include <span>
 
+#include "ir/graph/attention_parts.h"
 #include "ir/graph/builder.h"
 #include "ir/graph/import_json.h"
 #include "ir/graph/memory_layout.h"
+#include "ir/graph/moe_backward.h"
 #include "ir/graph/ops.h"
+#include "ir/graph/rope.h"
+#include "ir/graph/sdpa.h"
 #include "ir/graph/text.h"
 #include "ir/graph/uids.h"
 
@@ -147,14 +151,71 @@ Status ReadSlice(const JsonRef& json, Attrs& attrs) {
   return {};
 }
 
+Status ReadMoe(const JsonRef& json, Attrs& attrs) {
+  auto& a = std::get<MoeGroupedMatmulAttrs>(attrs);
+  RETURN_IF_ERROR(ReadMode(json["mode"], MoeModeFromText, a.mode));
+  if (json.Has("top_k")) {
+    ASSIGN_OR_RETURN(a.top_k, json["top_k"].Int());
+  }
+  return {};
+}
+
 Status ReadNothing(const JsonRef&, Attrs&) { return {}; }
+
+// Writes what a node means, where that is no node of ours. False: it is one.
+using Spell = Result<bool> (*)(const JsonRef& json, const Node& node, Graph& graph);
+
+Result<bool> SpellRopeNode(const JsonRef& json, const Node& node, Graph& graph) {
+  RopeParts parts{.x = OperandOr(node.inputs, 0),
+                  .freqs = OperandOr(node.inputs, 1),
+                  .y = OperandOr(node.outputs, 0),
+                  .is_backward = json["tag"].value() == "ROPE_BWD"};
+  ASSIGN_OR_RETURN(parts.scale, ReadFloat(json["output_scale"], 1));
+  if (json.Has("rope_dim")) {
+    ASSIGN_OR_RETURN(parts.rope_dim, json["rope_dim"].Int());
+  }
+  if (parts.x != kAbsent && parts.y != kAbsent && parts.x != parts.y) {
+    const Tensor& x = graph[parts.x];
+    if (graph[parts.y].dims.empty()) {  // of a graph that was not built
+      graph[parts.y].dims = x.dims;
+      graph[parts.y].strides = x.strides;
+    }
+    if (parts.rope_dim == 0 && !x.dims.empty()) parts.rope_dim = x.dims.back();
+  }
+  RETURN_IF_ERROR(CheckRope(graph, parts));
+  SpellRope(graph, parts);
+  return true;
+}
+
+Result<bool> SpellMoeGradient(const JsonRef&, const Node& node, Graph& graph) {
+  const MoeBackwardParts parts{.token = OperandOr(node.inputs, 0),
+                               .doutput = OperandOr(node.inputs, 1),
+                               .first_token_offset = OperandOr(node.inputs, 2),
+                               .dweight = OperandOr(node.outputs, 0),
+                               .compute = node.compute};
+  RETURN_IF_ERROR(CheckMoeBackward(graph, parts));
+  SpellMoeBackward(graph, parts);
+  return true;
+}
+
+// A reshape keeps memory as it lies, or else the order of elements.
+Result<bool> SpellReshape(const JsonRef& json, const Node& node, Graph& graph) {
+  const JsonRef mode = json["reshape_mode"];
+  if (mode.is_null() || mode.value() == "VIEW_ONLY") return false;
+  RETURN_IF_ERROR(mode.Expect(mode.value() == "LOGICAL", "VIEW_ONLY or LOGICAL"));
+  const TensorId x = OperandOr(node.inputs, 0), y = OperandOr(node.outputs, 0);
+  RETURN_IF_ERROR(CheckLogicalReshape(graph, x, y));
+  SpellLogicalReshape(graph, x, y);
+  return true;
+}
 
 // A port name of "" takes all inputs, in their order.
 struct Tag {
   std::string_view name;
-  GraphOp op;
+  GraphOp op;  // where the node is spelled out, the one that makes its result
   std::vector<std::string_view> inputs, outputs;
   ReadAttrs read;
+  Spell spell = nullptr;
 };
 
 // The norms' ports are the same but for what a mode has not; Verify knows.
@@ -209,10 +270,23 @@ std::span<const Tag> Tags() {
       NormGradientTag("INSTANCE_NORM_BPROP", ReadNormBackward<NormMode::kInstance>),
       NormGradientTag("RMS_NORM_BPROP", ReadNormBackward<NormMode::kRms>),
       NormGradientTag("DBN", ReadNormBackward<NormMode::kBatch>),
-      Tag{"RESHAPE", GraphOp::kReshape, {"X"}, {"Y"}, ReadNothing},
+      Tag{"RESHAPE", GraphOp::kReshape, {"X"}, {"Y"}, ReadNothing, SpellReshape},
       Tag{"CONCATENATE", GraphOp::kConcat, {""}, {"Y"}, ReadConcat},
       Tag{"SLICE", GraphOp::kSlice, {"X"}, {"Y"}, ReadSlice},
       Tag{"TRANSPOSE", GraphOp::kTranspose, {"X"}, {"Y"}, ReadTranspose},
+      Tag{"ROPE", GraphOp::kConcat, {"INPUT", "FREQS"}, {"OUTPUT"}, ReadNothing, SpellRopeNode},
+      Tag{"ROPE_BWD", GraphOp::kConcat, {"DY", "FREQS"}, {"DX"}, ReadNothing, SpellRopeNode},
+      Tag{"MOE_GROUPED_MATMUL",
+          GraphOp::kMoeGroupedMatmul,
+          {"Token", "Weight", "FirstTokenOffset", "TokenIndex", "TokenKs"},
+          {"Output"},
+          ReadMoe},
+      Tag{"MOE_GROUPED_MATMUL_BWD",
+          GraphOp::kMatmul,
+          {"Token", "DOutput", "FirstTokenOffset"},
+          {"DWeight"},
+          ReadNothing,
+          SpellMoeGradient},
   };
   return kTags;
 }
@@ -255,10 +329,23 @@ Status Importer::ReadContext() {
 
 Status Importer::ReadTensors() {
   const JsonRef tensors = root_["tensors"];
-  RETURN_IF_ERROR(tensors.Expect(tensors.value().is_object(), "an object"));
+  const bool list = tensors.value().is_array();
+  RETURN_IF_ERROR(tensors.Expect(list || tensors.value().is_object(), "an object or a list"));
   RETURN_IF_ERROR(tensors.Expect(tensors.value().size() <= 4 * kMaxNodes, "of a sensible size"));
-  for (const auto& [key, value] : tensors.value().items())
-    RETURN_IF_ERROR(ReadTensor(tensors[key], key));
+  if (!list) {
+    for (const auto& [key, value] : tensors.value().items())
+      RETURN_IF_ERROR(ReadTensor(tensors[key], key));
+    return {};
+  }
+  for (size_t i = 0; i < tensors.value().size(); ++i) {  // version 2.0 of the format
+    const JsonRef tensor = tensors.At(i);
+    RETURN_IF_ERROR(
+        tensor.Expect(tensor.value().is_object() && tensor.Has("uid"), "a tensor with a uid"));
+    ASSIGN_OR_RETURN(const int64_t uid, tensor["uid"].Int());
+    const std::string key = fmt::format("{}", uid);
+    if (ids_.contains(key)) return tensor.Fail(fmt::format("is a second tensor of uid {}", uid));
+    RETURN_IF_ERROR(ReadTensor(tensor, key));
+  }
   return {};
 }
 
@@ -372,6 +459,11 @@ Status Importer::ReadNode(const JsonRef& json) {
   RETURN_IF_ERROR(ReadPorts(json["outputs"], row->outputs, node.outputs));
   RETURN_IF_ERROR(row->read(json, node.attrs).Within(node.name.empty() ? tag : node.name));
   RETURN_IF_ERROR(FinishNode(json, node));
+  if (row->spell != nullptr) {
+    Result<bool> spelled = row->spell(json, node, graph_);
+    if (!spelled.ok()) return std::move(spelled).status().Within(json.path());
+    if (*spelled) return {};
+  }
   graph_.AddNode(std::move(node));
   return {};
 }

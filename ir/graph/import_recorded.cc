@@ -12,11 +12,15 @@
 #include <set>
 #include <span>
 
+#include "ir/graph/attention_parts.h"
 #include "ir/graph/builder.h"
 #include "ir/graph/import_json.h"
 #include "ir/graph/memory_layout.h"
+#include "ir/graph/moe_backward.h"
 #include "ir/graph/norm.h"
 #include "ir/graph/ops.h"
+#include "ir/graph/rope.h"
+#include "ir/graph/sdpa.h"
 #include "ir/graph/text.h"
 #include "ir/graph/uids.h"
 
@@ -255,14 +259,69 @@ Status ReadMoe(const JsonRef& operation, Node& node) {
   return {};
 }
 
+Status ReadMoeGradient(const JsonRef& operation, Node& node) {
+  const JsonRef precision = operation["OPERATION_MOE_GROUPED_MATMUL_BWD_MATH_PREC"];
+  node.compute = DType::kF32;
+  if (precision.is_null()) return {};
+  ASSIGN_OR_RETURN(node.compute, DTypeNamed(precision, "DATA_"));
+  return {};
+}
+
+// Writes what an operation means, where that is no node of ours. False: it is one.
+using Spell = Result<bool> (*)(const JsonRef& operation, const Node& node, Graph& graph);
+
+template <bool is_backward>
+Result<bool> SpellRopeOperation(const JsonRef& operation, const Node& node, Graph& graph) {
+  const auto attribute = [&](std::string_view name) {
+    return operation[fmt::format("OPERATION_ROPE_{}_{}", is_backward ? "BWD" : "FWD", name)];
+  };
+  RopeParts parts{.x = OperandOr(node.inputs, 0),
+                  .freqs = OperandOr(node.inputs, 1),
+                  .y = OperandOr(node.outputs, 0),
+                  .is_backward = is_backward};
+  ASSIGN_OR_RETURN(parts.scale, ReadReal(attribute("OUTPUT_SCALE"), 1));
+  if (const JsonRef asked = attribute("ROPE_DIM"); !asked.is_null()) {
+    ASSIGN_OR_RETURN(parts.rope_dim, asked.Int());
+  }
+  if (parts.rope_dim == 0 && parts.x != kAbsent && !graph[parts.x].dims.empty())
+    parts.rope_dim = graph[parts.x].dims.back();
+  RETURN_IF_ERROR(CheckRope(graph, parts));
+  SpellRope(graph, parts);
+  return true;
+}
+
+// A reshape keeps memory as it lies, or else the order of elements.
+Result<bool> SpellReshape(const JsonRef& operation, const Node& node, Graph& graph) {
+  const JsonRef mode = operation["OPERATION_RESHAPE_MODE"];
+  if (mode.is_null() || mode.value() == "RESHAPE_VIEW_ONLY") return false;
+  RETURN_IF_ERROR(
+      mode.Expect(mode.value() == "RESHAPE_LOGICAL", "RESHAPE_VIEW_ONLY or RESHAPE_LOGICAL"));
+  const TensorId x = OperandOr(node.inputs, 0), y = OperandOr(node.outputs, 0);
+  RETURN_IF_ERROR(CheckLogicalReshape(graph, x, y));
+  SpellLogicalReshape(graph, x, y);
+  return true;
+}
+
+Result<bool> SpellMoeGradient(const JsonRef&, const Node& node, Graph& graph) {
+  const MoeBackwardParts parts{.token = OperandOr(node.inputs, 0),
+                               .doutput = OperandOr(node.inputs, 1),
+                               .first_token_offset = OperandOr(node.inputs, 2),
+                               .dweight = OperandOr(node.outputs, 0),
+                               .compute = node.compute};
+  RETURN_IF_ERROR(CheckMoeBackward(graph, parts));
+  SpellMoeBackward(graph, parts);
+  return true;
+}
+
 // Attribute names behind `prefix`, in the order of our operands. A pointwise operation has the row
 // of its direction.
 struct Operation {
   std::string_view kind;  // OPERATION_<kind>_DESCRIPTOR
-  GraphOp op;
+  GraphOp op;             // where the operation is spelled out, the one that makes its result
   std::string_view prefix;
   std::vector<std::string_view> inputs, outputs;
   ReadAttrs read;
+  Spell spell = nullptr;
 };
 
 std::span<const Operation> Operations() {
@@ -321,7 +380,8 @@ std::span<const Operation> Operations() {
                 "OPERATION_RESHAPE_",
                 {"XDESC"},
                 {"YDESC"},
-                [](const JsonRef&, Node&) { return Status(); }},
+                [](const JsonRef&, Node&) { return Status(); },
+                SpellReshape},
       Operation{"GEN_STATS",
                 GraphOp::kGenStats,
                 "OPERATION_GENSTATS_",
@@ -404,6 +464,27 @@ std::span<const Operation> Operations() {
                  "TOKEN_KS_DESC"},
                 {"OUTPUT_DESC"},
                 ReadMoe},
+      Operation{"MOE_GROUPED_MATMUL_BWD",
+                GraphOp::kMatmul,
+                "OPERATION_MOE_GROUPED_MATMUL_BWD_",
+                {"TOKEN_DESC", "DOUTPUT_DESC", "FIRST_TOKEN_OFFSET_DESC"},
+                {"DWEIGHT_DESC"},
+                ReadMoeGradient,
+                SpellMoeGradient},
+      Operation{"ROPE_FWD",
+                GraphOp::kConcat,
+                "OPERATION_ROPE_FWD_",
+                {"XDESC", "FREQSDESC"},
+                {"YDESC"},
+                [](const JsonRef&, Node&) { return Status(); },
+                SpellRopeOperation<false>},
+      Operation{"ROPE_BWD",
+                GraphOp::kConcat,
+                "OPERATION_ROPE_BWD_",
+                {"DYDESC", "FREQSDESC"},
+                {"DXDESC"},
+                [](const JsonRef&, Node&) { return Status(); },
+                SpellRopeOperation<true>},
       Operation{
           "RNG", GraphOp::kRng, "OPERATION_RNG_", {"SEED", "OFFSET_DESC"}, {"YDESC"}, ReadRng},
       Operation{
@@ -483,7 +564,11 @@ class Importer {
   Graph graph_;
   std::map<int64_t, TensorId> ids_;
   LaidOutTensors layouts_;
-  std::map<TensorId, int64_t> ragged_;  // tensor → the uid of its offsets
+  struct Ragged {
+    int64_t offsets = -1;  // their uid
+    int64_t unit = 1;      // elements that an offset counts
+  };
+  std::map<TensorId, Ragged> ragged_;
 };
 
 // Names everything that is missing, not only the first.
@@ -519,7 +604,13 @@ Status Importer::ReadTensor(const JsonRef& json, const std::string& key) {
   if (!id.ok()) return std::move(id).status().Within(json.path());
   ids_[*uid] = *id;
   if (json.Has("RAGGED_OFFSET_DESC")) {
-    ASSIGN_OR_RETURN(ragged_[ids_[*uid]], json["RAGGED_OFFSET_DESC"].Int());
+    Ragged& ragged = ragged_[ids_[*uid]];
+    ASSIGN_OR_RETURN(ragged.offsets, json["RAGGED_OFFSET_DESC"].Int());
+    if (const JsonRef unit = json["RAGGED_OFFSET_MULTIPLIER"]; !unit.is_null()) {
+      ASSIGN_OR_RETURN(ragged.unit, unit.Int());
+      RETURN_IF_ERROR(unit.Expect(ragged.unit >= 1 && ragged.unit <= INT32_MAX,
+                                  "a positive number of elements"));
+    }
   }
   return {};
 }
@@ -613,6 +704,11 @@ Status Importer::ReadOperation(const JsonRef& operation) {
     ASSIGN_OR_RETURN(std::get<RngAttrs>(node.attrs).seed, operation["OPERATION_RNG_SEED"].Int());
   }
   SplitInPlace(node);
+  if (row.spell != nullptr) {
+    Result<bool> spelled = row.spell(operation, node, graph_);
+    if (!spelled.ok()) return std::move(spelled).status().Within(operation.path());
+    if (*spelled) return {};
+  }
   graph_.AddNode(std::move(node));
   return {};
 }
@@ -634,9 +730,10 @@ Result<Graph> Importer::Run() {
   for (size_t i = 0; i < operations.value().size(); ++i)
     RETURN_IF_ERROR(ReadOperation(operations.At(i)));
   std::map<TensorId, TensorId> offsets;
-  for (const auto& [id, uid] : ragged_) {
+  for (const auto& [id, ragged] : ragged_) {
+    const auto [uid, unit] = ragged;
     if (!ids_.contains(uid)) return root_.Fail(fmt::format("no tensor {} in tensors", uid));
-    offsets[id] = ids_[uid];
+    offsets[id] = unit == 1 ? ids_[uid] : SpellMultiple(graph_, ids_[uid], unit);
   }
   GiveUids(graph_);
   RETURN_IF_ERROR(MakeRagged(graph_, offsets));

@@ -42,6 +42,40 @@ TensorId SpellOwn(Graph& graph, const MoeBackwardParts& parts) {
 
 }  // namespace
 
+Status CheckMoeBackward(const Graph& graph, const MoeBackwardParts& parts) {
+  for (const TensorId id : {parts.token, parts.doutput, parts.first_token_offset, parts.dweight}) {
+    if (id == kAbsent)
+      return Status::Text(Code::kBadParam,
+                          "tokens, the gradient of the output, the first tokens or the result is "
+                          "absent");
+    if (graph[id].rank() != 3)
+      return Status::Error(Code::kShapeMismatch, "%{} has {} dims, not 3", graph[id].name,
+                           graph[id].rank());
+  }
+  const Dims &token = graph[parts.token].dims, &doutput = graph[parts.doutput].dims;
+  const Dims &first = graph[parts.first_token_offset].dims, &dweight = graph[parts.dweight].dims;
+  const bool fits = token[0] == 1 && doutput[0] == 1 && token[1] == doutput[1] &&
+                    dweight[1] == token[2] && dweight[2] == doutput[2];
+  if (!fits)
+    return Status::Error(Code::kShapeMismatch,
+                         "tokens {}, the gradient of their output {} and that of the weights {} "
+                         "must be 1xTxK, 1xTxN and ExKxN",
+                         DimsText(token), DimsText(doutput), DimsText(dweight));
+  if (dweight[0] < 1 || first[0] < 1 || first[0] % dweight[0] != 0 || first[1] != 1 ||
+      first[2] != 1)
+    return Status::Error(Code::kShapeMismatch,
+                         "the first tokens {} must be one for each of {} experts, or of each batch",
+                         DimsText(first), dweight[0]);
+  const DType counts = graph[parts.first_token_offset].dtype;
+  if (counts != DType::kI32 && counts != DType::kI64)
+    return Status::Error(Code::kUnsupportedDataType,
+                         "the first tokens are {}; they are counted by i32 or i64",
+                         Info(counts).text);
+  if (IsFloat(parts.compute)) return {};
+  return Status::Error(Code::kUnsupportedDataType, "products of {} are not those of a gradient",
+                       Info(parts.compute).text);
+}
+
 void SpellMoeBackward(Graph& graph, const MoeBackwardParts& parts) {
   using M = PointwiseMode;
   const TensorId own = SpellOwn(graph, parts);

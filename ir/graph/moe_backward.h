@@ -22,6 +22,8 @@ struct MoeBackwardParts {
   TensorId dweight = kAbsent;             // [E,K,N]
   DType compute{};
 };
+// Whether SpellMoeBackward may be given these, of a source that nobody has checked.
+Status CheckMoeBackward(const Graph& graph, const MoeBackwardParts& parts);
 void SpellMoeBackward(Graph& graph, const MoeBackwardParts& parts);
 
 }  // namespace kiln::graph

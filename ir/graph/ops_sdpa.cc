@@ -81,23 +81,6 @@ Status CheckKeys(const Graph& graph, TensorId id, TensorId table, const Tensor& 
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// More blocks than there are scores for are nobody's.
-Status CheckBlockMask(const Tensor* mask, const Dims& scores) {
-  if (mask == nullptr) return {};
-  if (mask->dtype != DType::kU8)
-    return Status::Error(Code::kUnsupportedDataType,
-                         "block mask %{} is {}; its bits are those of u8", mask->name,
-                         Info(mask->dtype).text);
-  const Dims least = {scores[0], scores[1], CeilDiv(scores[2], kMaskBlock),
-                      CeilDiv(CeilDiv(scores[3], kMaskBlock), 8)};
-  const bool fits = mask->rank() == 4 && mask->dims[0] == least[0] && mask->dims[1] == least[1] &&
-                    mask->dims[2] >= least[2] && mask->dims[3] >= least[3];
-  if (fits) return {};
-  return Status::Error(Code::kShapeMismatch,
-                       "block mask {} must be {}: a bit for each {}x{} of the scores {}",
-                       Shape(*mask), DimsText(least), kMaskBlock, kMaskBlock, DimsText(scores));
-}
-
 // What both directions share. `scores` gets [batch, heads, queries, keys].
 Status VerifyOperands(const Graph& graph, const Node& node, Dims& scores) {
   RETURN_IF_ERROR(VerifyFloatCompute(node));
@@ -153,6 +136,22 @@ bool HasFourDims(const Graph& graph, std::initializer_list<TensorId> ids) {
 }
 
 }  // namespace
+
+Status CheckBlockMask(const Tensor* mask, const Dims& scores) {
+  if (mask == nullptr) return {};
+  if (mask->dtype != DType::kU8)
+    return Status::Error(Code::kUnsupportedDataType,
+                         "block mask %{} is {}; its bits are those of u8", mask->name,
+                         Info(mask->dtype).text);
+  const Dims least = {scores[0], scores[1], CeilDiv(scores[2], kMaskBlock),
+                      CeilDiv(CeilDiv(scores[3], kMaskBlock), 8)};
+  const bool fits = mask->rank() == 4 && mask->dims[0] == least[0] && mask->dims[1] == least[1] &&
+                    mask->dims[2] >= least[2] && mask->dims[3] >= least[3];
+  if (fits) return {};
+  return Status::Error(Code::kShapeMismatch,
+                       "block mask {} must be {}: a bit for each {}x{} of the scores {}",
+                       Shape(*mask), DimsText(least), kMaskBlock, kMaskBlock, DimsText(scores));
+}
 
 SdpaOperands SdpaOperandsOf(const Node& node) {
   const auto in = [&](size_t i) { return OperandOr(node.inputs, i); };

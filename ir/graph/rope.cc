@@ -34,6 +34,40 @@ Turn SpellTurn(Graph& graph, Speller& at, const RopeParts& parts) {
 
 }  // namespace
 
+Status CheckRope(const Graph& graph, const RopeParts& parts) {
+  if (parts.x == kAbsent || parts.freqs == kAbsent || parts.y == kAbsent)
+    return Status::Text(Code::kBadParam, "what is turned, its angles or the result is absent");
+  const Tensor &x = graph[parts.x], &freqs = graph[parts.freqs], &y = graph[parts.y];
+  for (const Tensor* t : {&x, &freqs, &y})
+    if (!IsFloat(t->dtype))
+      return Status::Error(Code::kUnsupportedDataType,
+                           "%{} is {}; only floating-point types are turned", t->name,
+                           Info(t->dtype).text);
+  if (parts.y == parts.x || parts.y == parts.freqs)
+    return Status::Error(Code::kNotSupported, "elements are not turned where they lie: %{}",
+                         y.name);
+  if (x.rank() < 2 || y.dims != x.dims)
+    return Status::Error(Code::kShapeMismatch,
+                         "%{} and %{} must have equal extents, a dim of places before the last one",
+                         x.name, y.name);
+  const int64_t depth = x.dims.back(), places = x.dims[x.dims.size() - 2];
+  if (depth % 2 != 0 || parts.rope_dim < 2 || parts.rope_dim > depth || parts.rope_dim % 2 != 0)
+    return Status::Error(
+        Code::kBadParam,
+        "{} elements to turn; of the last dim of %{}, {}, it may be an even number of 2 to that, "
+        "which is even",
+        parts.rope_dim, x.name, depth);
+  const Dims& angles = freqs.dims;
+  bool fits =
+      angles.size() == x.dims.size() && angles[0] >= places && angles.back() >= parts.rope_dim;
+  for (size_t d = 1; fits && d + 1 < angles.size(); ++d) fits = angles[d] == 1;
+  if (fits) return {};
+  return Status::Error(Code::kShapeMismatch,
+                       "the angles %{} must have {} dims: {} or more places, {} or more elements "
+                       "last, and 1 between",
+                       freqs.name, x.rank(), places, parts.rope_dim);
+}
+
 void SpellRope(Graph& graph, const RopeParts& parts) {
   using M = PointwiseMode;
   const DType compute = FloatFor(graph[parts.x]), dtype = graph[parts.y].dtype;

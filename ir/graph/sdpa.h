@@ -67,6 +67,8 @@ inline TensorId OperandOr(const std::vector<TensorId>& ids, size_t i) {
 // queries of the block see keys of the block, the lowest bit of a byte for the first of 8 blocks of
 // keys. NVIDIA documents it nowhere; cudnn-frontend's test of it (test/python) has this reference.
 inline constexpr int64_t kMaskBlock = 128;
+// Whether it has a bit for each block of these scores. More blocks than those are nobody's.
+Status CheckBlockMask(const Tensor* mask, const Dims& scores);
 
 // The same operands for both directions.
 struct SdpaOperands {

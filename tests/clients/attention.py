@@ -91,7 +91,7 @@ class Attention:
                  scale_tensor=False, left=None, right=None, bottom_right=False, seq_q=None, seq_kv=None, bias=None,
                  alibi=False, sink=False, custom_dropout=False, page=None, ragged=False, gap=0, shift=0,
                  dropout=None, dump=False, deprecated=False, cap=None, maxima=False, implementation=None,
-                 bias_mask=None, poison=False):
+                 bias_mask=None, poison=False, cumulated="", unit=1, log2=False, blocks=False, stats_layout=packed):
         self.b, self.batches, self.io = b, q[0], b.io
         heads = heads or q[1]
         depth = value_depth or q[3]
@@ -102,7 +102,8 @@ class Attention:
         if poison:
             self.poisoned = [(np.arange(n) >= np.array(lengths)[:, None])[:, None, :, None]
                              for n, lengths in ((q[2], seq_q), (keys, seq_kv))]
-        self.gap, self.shift, self.offsets = gap, shift, {}
+        self.gap, self.shift, self.unit, self.offsets = gap, shift, unit, {}
+        self.cumulated, self.log2, self.stats_layout = cumulated, log2, stats_layout
         self.q = self._input(q, layout, 0)
         self.options = {}
         if implementation:
@@ -117,6 +118,8 @@ class Attention:
         elif scale != 1:
             self.options["attn_scale"] = scale
         self._mask(left, right, bottom_right, seq_q, seq_kv, (q[0], q[2], keys), deprecated)
+        if blocks:
+            self._hide_blocks(q, keys)
         self.cap = cap
         self.maxima = maxima
         self.bias = None if bias is None else b.input(bias, values=self._masked(bias, bias_mask))
@@ -177,20 +180,20 @@ class Attention:
         if key not in self.offsets:
             ends = np.cumsum([self.shift] + [(n + self.gap) * row for n in self.lengths[side]])
             self.offsets[key] = self.b.input((len(ends), 1, 1, 1), data_type=_T.INT32,
-                                             values=ends.reshape(-1, 1, 1, 1))
+                                             values=ends.reshape(-1, 1, 1, 1) // self.unit)
         return self.offsets[key]
 
     def _input(self, dims, layout, side, values=None):
         """Of q's side (0) or that of the keys."""
         if self.lengths is None:
             return self.b.input(dims, strides=layout, values=values, poisoned=self.poisoned[side])
-        return self.b.ragged_input(dims, bshd(dims), self._offsets(dims, side), values=values)
+        return self.b.ragged_input(dims, bshd(dims), self._offsets(dims, side), values=values, unit=self.unit)
 
     def _output(self, node, dims, side):
         if self.lengths is None:
             self.b.output(node, strides=self.o_strides)
         else:
-            self.b.ragged_output(node, self._offsets(dims, side), strides=bshd(dims))
+            self.b.ragged_output(node, self._offsets(dims, side), strides=bshd(dims), unit=self.unit)
 
     def _mask(self, left, right, bottom_right, seq_q, seq_kv, shape, deprecated):
         if deprecated:
@@ -206,12 +209,23 @@ class Attention:
                 self.options["diagonal_alignment"] = cudnn.diagonal_alignment.BOTTOM_RIGHT
         if seq_kv is not None:
             self.options["use_padding_mask"] = True
-            for name, lengths in (("seq_len_q", seq_q), ("seq_len_kv", seq_kv)):
+            for side, name, lengths in (("q", "seq_len_q", seq_q), ("k", "seq_len_kv", seq_kv)):
+                if side in self.cumulated:  # where each sequence begins, and the end of the last
+                    name, lengths = "cu_" + name, np.cumsum([0, *lengths])
                 values = np.array(lengths, np.float64).reshape(-1, 1, 1, 1)
                 self.options[name] = self.b.input(values.shape, data_type=_T.INT32, values=values).tensor
             seq_q, seq_kv = np.array(seq_q), np.array(seq_kv)
         self.inside = np.arange(shape[1]) < (np.full((shape[0], 1), shape[1]) if seq_q is None else seq_q[:, None])
         self.seen = visible(shape, left, right, bottom_right, seq_q, seq_kv)
+
+    def _hide_blocks(self, q, keys):
+        """A bit for 128 queries and 128 keys: whether these see those."""
+        b, h, queries, _ = q
+        rows, columns = -(-queries // 128), -(-keys // 128)
+        bits = self.b.rng.uniform(0, 1, (b, h, rows, columns)) < 0.6
+        words = np.packbits(bits, axis=3, bitorder="little")
+        self.options["block_mask"] = self.b.input(words.shape, data_type=_T.UINT8, values=words).tensor
+        self.seen = self.seen & np.repeat(np.repeat(bits, 128, 2), 128, 3)[:, :, :queries, :keys]
 
     def _paged(self, name, dims, page, keys):
         """A container of pages in a random order; the reference sees them put together."""
@@ -289,6 +303,8 @@ class Attention:
         if self.maxima:
             for name in ("score_max", "score_sum_exp"):
                 self.options[name] = b.graph.tensor(dim=list(rows), stride=list(packed(rows)), data_type=_T.FLOAT)
+        if self.log2:
+            self.options["stats_use_log2"] = True
         o, logs = b.graph.sdpa(self.q.tensor, self.k.tensor, self.v.tensor, generate_stats=stats, **self.options)
         o.set_dim(list(self.o_dims)).set_stride(list(self.o_strides(self.o_dims)))
         weights, expected = self._softmax()
@@ -297,7 +313,10 @@ class Attention:
         product = reference.matmul(rounded(weights, self.io), per_head(self.v.ref, self.q.ref.shape[1]))
         self._output(b.node(o, product), self.o_dims, 0)
         if stats:
-            b.output(b.node(logs, expected), data_type=_T.FLOAT)
+            logarithms = expected
+            if self.log2:
+                logarithms = reference.pointwise(lambda log: log * np.log2(np.e), expected)
+            b.output(b.node(logs, logarithms), data_type=_T.FLOAT)
         if self.maxima:
             score = self._score()
             largest = Ref(np.max(np.where(self.seen, score.value, -_INF), 3, keepdims=True), np.max(score.err))
@@ -313,7 +332,7 @@ class Attention:
         v = per_head(self.v.ref, heads)
         o = self._input(self.o_dims, self.o_strides, 0, reference.matmul(dropped, v).value)
         grad = self._input(self.o_dims, self.o_strides, 0)
-        stats = b.input(logs.value.shape, data_type=_T.FLOAT, values=logs.value)
+        stats = b.input(logs.value.shape, data_type=_T.FLOAT, values=logs.value, strides=self.stats_layout)
         if dbias:
             bias_grad = b.graph.tensor(dim=list(self.bias.ref.shape), stride=list(packed(self.bias.ref.shape)),
                                        data_type=self.io)

@@ -27,6 +27,7 @@ preload.load(_arguments.cudart, _arguments.cudnn)
 import cudnn  # noqa: E402
 
 import quantised  # noqa: E402
+import versions  # noqa: E402
 from attention import Attention  # noqa: E402
 from builder import Builder, Mismatch  # noqa: E402
 from drawn_attention import LAYOUTS  # noqa: E402
@@ -103,6 +104,17 @@ CASES = [
     ("alibi_negative_scale_causal", {"alibi": True, "scale": -0.2, **_CAUSAL, "q": (1, 2, 200, 64)}),
     ("alibi_no_scale_causal", {"alibi": True, "scale": 1, **_CAUSAL, "q": (2, 4, 200, 64), "keys": 200}),
 ]
+if versions.HAS_LOG2:
+    _BLOCKS = {"blocks": True, "implementation": "UNIFIED", "q": (2, 2, 200, 64), "keys": 331}
+    CASES += [
+        ("blocks", {**_BLOCKS}),
+        ("blocks_causal_sink", {**_BLOCKS, **_CAUSAL, **_SINK}),
+        ("blocks_padding_grouped", {**_BLOCKS, "seq_q": (150, 9), "seq_kv": (331, 130), "heads": 1}),
+        ("cumulated_bottom_right", {**_LENGTHS, **_BOTTOM, "cumulated": "qk"}),
+        ("cumulated_ragged_causal", {**_LENGTHS, **_RAGGED, **_CAUSAL, "cumulated": "qk", "gap": 1, "unit": 128}),
+        ("cumulated_paged_window", {**_LENGTHS, **_WINDOW, "cumulated": "qk", "page": 16}),
+        ("log2_sink_causal", {**_SINK, **_CAUSAL, "log2": True}),
+    ]
 _EVEN = {"keys": 152}  # eight neighbours have their random bits of one call
 _POISON = {"poison": True}
 _BESIDE = {**_EVEN, "bias": (1, 2, 70, 152)}  # copied with the blocks of queries

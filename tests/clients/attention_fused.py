@@ -37,6 +37,7 @@ preload.load(_arguments.cudart, _arguments.cudnn)
 import cudnn  # noqa: E402
 
 import quantised  # noqa: E402
+import versions  # noqa: E402
 from attention import Attention  # noqa: E402
 from builder import Builder  # noqa: E402
 from drawn_attention import LAYOUTS  # noqa: E402
@@ -105,6 +106,16 @@ MASKS = [
     ("one_query", {"q": (2, _HEADS, 1, _DEPTH)}, "f4"),
     ("one_query_padding", {"q": (2, _HEADS, 1, _DEPTH), "seq_q": (1, 1), "seq_kv": (130, 192)}, "f"),
 ]
+if versions.HAS_LOG2:
+    _BLOCKS, _CUMULATED = {"blocks": True, "implementation": "UNIFIED"}, {**_LENGTHS, "cumulated": "qk"}
+    MASKS += [
+        ("blocks", _BLOCKS, "f"),
+        ("blocks_causal_sink", {**_BLOCKS, **_CAUSAL, **_SINK}, "f"),
+        ("cumulated_causal", {**_CUMULATED, **_CAUSAL}, "fl"),
+        ("cumulated_bottom_right", {**_CUMULATED, **_BOTTOM}, "f"),
+        ("cumulated_ragged_causal", {**_CUMULATED, **_CAUSAL, "ragged": True, "unit": _HEADS * _DEPTH}, "f"),
+        ("log2_causal", {**_CAUSAL, "log2": True}, "f"),
+    ]
 
 
 def combinations():

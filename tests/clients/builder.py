@@ -84,24 +84,28 @@ class Builder:
         self._inputs.append((tensor, words))
         return Node(tensor, reference.Ref(values))
 
-    def ragged_input(self, dims, strides, offsets, data_type=None, values=None):
-        """`offsets`: a node of batches + 1 integers. Batches end where the next one begins."""
+    def ragged_input(self, dims, strides, offsets, data_type=None, values=None, unit=1):
+        """`offsets`: a node of batches + 1 integers, in `unit` elements. Batches end where the next one begins."""
         data_type = data_type or self.io
         values = self.rng.uniform(-1.0, 1.0, dims) if values is None else values
-        layout = memory.RaggedLayout(dims, strides, offsets.ref.value.reshape(-1).astype(int))
+        layout = memory.RaggedLayout(dims, strides, offsets.ref.value.reshape(-1).astype(int) * unit)
         values = np.where(layout.inside, memory.quantise(values, data_type), 0)
         words = np.zeros(layout.elements, memory.STORAGE[data_type][0])
         layout.store(words, memory.encode(values, data_type))
         tensor = self.graph.tensor(dim=list(dims), stride=list(strides), data_type=data_type,
                                    ragged_offset=offsets.tensor)
+        if unit != 1:
+            tensor.set_ragged_offset_multiplier(unit)
         self._inputs.append((tensor, words))
         return Node(tensor, reference.Ref(values))
 
-    def ragged_output(self, node, offsets, data_type=None, strides=None):
+    def ragged_output(self, node, offsets, data_type=None, strides=None, unit=1):
         """Nothing may be written between batches."""
         self.output(node, data_type=data_type, strides=strides)
         node.tensor.set_ragged_offset(offsets.tensor)
-        layout = memory.RaggedLayout(node.ref.shape, strides, offsets.ref.value.reshape(-1).astype(int))
+        if unit != 1:
+            node.tensor.set_ragged_offset_multiplier(unit)
+        layout = memory.RaggedLayout(node.ref.shape, strides, offsets.ref.value.reshape(-1).astype(int) * unit)
         tensor, ref, data_type = self._outputs[-1]
         self._layouts[len(self._outputs) - 1] = layout
         self._outputs[-1] = (tensor, reference.Ref(ref.value, np.where(layout.inside, ref.err, math.inf)), data_type)

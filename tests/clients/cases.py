@@ -8,19 +8,17 @@ import cudnn
 import numpy as np
 
 import attention
+import later
 import norms
 import quantised
 import reference
 import rotary
+import versions
 from builder import channels_last, packed
 from reference import Ref
 
 _T = cudnn.data_type
 FLOATS = {"fp16": _T.HALF, "bf16": _T.BFLOAT16, "fp32": _T.FLOAT}
-
-# Where both the library and the headers that the package was compiled with are of 9.22 or later, which tells the rope of
-# 9.24.
-HAS_TRANSPOSE = cudnn.backend_version() >= 92200 and hasattr(cudnn.pygraph, "rope")
 
 CASES = {}
 
@@ -379,8 +377,9 @@ def _grouped_matmul(b):
 _case("grouped_matmul_fp16", _T.HALF, _grouped_matmul)
 _case("grouped_matmul_bf16", _T.BFLOAT16, _grouped_matmul)
 _for_floats("concatenate", _concatenate)
-_for_floats("slice", _slice)
-if HAS_TRANSPOSE:
+if versions.HAS_SLICE:
+    _for_floats("slice", _slice)
+if versions.HAS_TRANSPOSE:
     _for_floats("transpose", _transpose)
 _for_floats("reshape_then_reduce", _reshape)
 _for_floats("diamond", _diamond)
@@ -395,3 +394,4 @@ norms.add_cases(_for_floats)
 attention.add_cases(_case)
 quantised.add_cases(_case)
 rotary.add_cases(_case, _for_floats)
+later.add_cases(_case, _for_floats)

@@ -3,9 +3,12 @@ names and notes, serialised plans, filters, errors. A mix-in for a TestCase with
 """
 
 import os
+import unittest
 
 import cudnn
 
+import versions
+from attention import Attention
 from cases import CASES
 
 _T = cudnn.data_type
@@ -26,8 +29,9 @@ class Flow:
         return b
 
     def test_version(self):
-        minor = int(os.environ.get("KILN_CUDNN_VERSION", "9.19").split(".")[1])
-        self.assertEqual(cudnn.backend_version() // 100, 900 + minor)
+        """What is asked for, or the newest."""
+        version = os.environ.get("KILN_CUDNN_VERSION", "9.28.1").split(".")
+        self.assertEqual(cudnn.backend_version(), sum(int(n) * f for n, f in zip(version, (10000, 100, 1))))
 
     def test_every_plan_is_right(self):
         for name in _SAMPLES:
@@ -173,3 +177,66 @@ class Flow:
             b.plan()
         message = str(caught.exception) + cudnn.get_last_error_string()
         self.assertTrue("5" in message and "8" in message, message)
+
+    @unittest.skipUnless(versions.HAS_CACHE_COUNTERS, "the frontend asks libraries of 9.27 for them")
+    def test_kernel_cache_counts(self):
+        """A plan that is added is an entry and a revision; other extents share it; text keeps entries alone."""
+
+        def add(cache, rows, policy=cudnn.build_plan_policy.HEURISTICS_CHOICE):
+            b = self.new_builder(io=_T.HALF, kernel_cache=cache, is_dynamic_shape_enabled=True)
+            b.output(b.pointwise("relu", b.matmul(b.input((1, rows, 32)), b.input((1, 32, 24)))))
+            b.plan(policy)
+            b.execute()
+            return cache.size(), cache.revision()
+
+        cache = cudnn.create_kernel_cache()
+        size, revision = add(cache, 8)
+        self.assertEqual(size, 1)
+        self.assertEqual(add(cache, 21), (size, revision))
+        more = add(cache, 8, cudnn.build_plan_policy.ALL)
+        self.assertGreater(more[0], size)
+        self.assertGreater(more[1], revision)
+        again = cudnn.create_kernel_cache()
+        again.deserialize(cache.serialize())
+        self.assertEqual(add(again, 13), (more[0], 0))
+
+    @unittest.skipUnless(versions.SEEN >= 92300, "the frontend asks libraries of 9.23 for the workspace")
+    def test_other_extents_at_execution(self):
+        """A plan for 4x16x32 by 32x24 serves fewer rows, which the caller describes."""
+        b = self.new_builder(io=_T.FLOAT, is_override_shape_enabled=True)
+        x, w = b.input((4, 16, 32)), b.input((4, 32, 24))
+        y = b.output(b.pointwise("relu", b.matmul(x, w)))
+        b.plan()
+        few = self.new_builder(io=_T.FLOAT)
+        operands = [few.input((4, 5, 32)), few.input((4, 32, 24))]
+        few.output(few.pointwise("relu", few.matmul(*operands)))
+        few.plan()
+        uids = [node.tensor.get_uid() for node in (x, w, y)]
+        shapes = [[4, 5, 32], [4, 32, 24], [4, 5, 24]]
+        strides = [[160, 32, 1], [768, 24, 1], [120, 24, 1]]
+        pack = dict(zip(uids, few.pointers(key=lambda tensor: tensor.get_uid()).values()))
+        size = b.graph.get_workspace_size(self.handle, uids, shapes, strides)
+        b.graph.execute(pack, few.workspace(size), handle=self.handle, override_uids=uids, override_shapes=shapes,
+                        override_strides=strides)
+        few.space.synchronize()
+        few.compare()
+
+    @unittest.skipUnless(versions.SEEN >= 92800, "the frontend sends it to libraries of 9.28")
+    def test_retention_of_cuda_graphs(self):
+        for retention in (cudnn.cuda_graph_retention.NONE, cudnn.cuda_graph_retention.PER_GRAPH):
+            b = self.new_builder(io=_T.HALF, cuda_graph_retention=retention)
+            b.output(b.pointwise("relu", b.matmul(b.input((1, 8, 32)), b.input((1, 32, 24)))))
+            b.run()
+
+    def test_deterministic_gradient_with_less_workspace(self):
+        """From 9.25 on the frontend has it by the number of an engine of NVIDIA's and knobs of it, and by no attribute
+        that another engine could go by: refused, where another order of sums would be a silent mistake."""
+        limit = "CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT"
+        os.environ[limit] = "0"
+        self.addCleanup(os.environ.pop, limit)
+        b = self.new_builder(io=_T.HALF)
+        Attention(b, right=0).backward(deterministic=True)
+        if not versions.HAS_ENGINE_OF_ORDERED_SUMS:
+            return b.run()
+        with self.assertRaisesRegex(Exception, "Invalid engine id"):
+            b.plan()

@@ -8,8 +8,8 @@ import re
 
 import cudnn
 
-from cases import CASES, HAS_TRANSPOSE
-from rotary import HAS_GROUPED_GRADIENT, HAS_ROPE
+import versions
+from cases import CASES
 
 # Methods of a graph that add no node.
 _OTHERS = {
@@ -30,9 +30,10 @@ _OWN = {name + part for name in ("gdn", "gdn2", "gdp", "kda", "mamba2")
 # Other names of a method.
 _ALIASES = {"scaled_dot_product_flash_attention": "sdpa", "scaled_dot_product_flash_attention_backward": "sdpa_backward"}
 # Operations that the frontend refuses before it asks a library of an older version, and those without a program.
-_LATER = set() if HAS_TRANSPOSE else {"transpose"}
-_LATER |= set() if HAS_ROPE else {"rope", "rope_backward"}
-_LATER |= set() if HAS_GROUPED_GRADIENT else {"moe_grouped_matmul_bwd"}
+_LATER = set() if versions.HAS_TRANSPOSE else {"transpose"}
+_LATER |= set() if versions.HAS_ROPE else {"rope", "rope_backward"}
+_LATER |= set() if versions.HAS_SLICE else {"slice"}
+_LATER |= set() if versions.HAS_GROUPED_GRADIENT else {"moe_grouped_matmul_bwd"}
 _UNDONE = {"sdpa_mxfp8", "sdpa_mxfp8_backward"}
 # Headers of nodes that are not called as their method is: by methods, or by programs of frontend_nodes.cc.
 _HEADERS = {

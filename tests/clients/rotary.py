@@ -5,15 +5,12 @@ import cudnn
 import numpy as np
 
 import reference
+import versions
 from attention import Attention, bshd
 from builder import packed
 from reference import Ref
 
 _T = cudnn.data_type
-
-# Where both the library and the headers that the package was compiled with are new enough.
-HAS_ROPE = cudnn.backend_version() >= 92400 and hasattr(cudnn.pygraph, "rope")
-HAS_GROUPED_GRADIENT = cudnn.backend_version() >= 92200 and hasattr(cudnn.pygraph, "moe_grouped_matmul_bwd")
 
 
 def _angles(b, places, width):
@@ -106,13 +103,13 @@ _ROPE = {
 
 
 def add_cases(case, for_floats):
-    if HAS_ROPE:
+    if versions.HAS_ROPE:
         for name, build in _ROPE.items():
             if "attention" in name:
                 for suffix, io in {"fp16": _T.HALF, "bf16": _T.BFLOAT16}.items():
                     case(f"{name}_{suffix}", io, build)
             else:
                 for_floats(name, build)
-    if HAS_GROUPED_GRADIENT:
+    if versions.HAS_GROUPED_GRADIENT:
         for_floats("grouped_gradient", _grouped_gradient((0, 5, 5, 12)))
         for_floats("grouped_gradient_one_token", _grouped_gradient((0, 1), tokens=1))

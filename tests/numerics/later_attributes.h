@@ -1,4 +1,5 @@
-// Operations by descriptors on either device, for tests of attributes that no frontend sends yet.
+// What tests of the backend's later attributes share: tensors in memory by uid, one operation's
+// graph run by the heuristics' first choice, and comparison with loops in f64.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,10 +30,13 @@ inline int64_t Count(const Ints& dims) {
 }
 
 inline DType TypeOf(cudnnDataType_t type) {
-  return type == CUDNN_DATA_HALF    ? DType::kF16
-         : type == CUDNN_DATA_INT32 ? DType::kI32
-         : type == CUDNN_DATA_INT64 ? DType::kI64
-                                    : DType::kF32;
+  return type == CUDNN_DATA_HALF           ? DType::kF16
+         : type == CUDNN_DATA_BFLOAT16     ? DType::kBF16
+         : type == CUDNN_DATA_DOUBLE       ? DType::kF64
+         : type == CUDNN_DATA_INT32        ? DType::kI32
+         : type == CUDNN_DATA_INT64        ? DType::kI64
+         : type == CUDNN_DATA_BYTE_BOOLEAN ? DType::kBool
+                                           : DType::kF32;
 }
 
 // Tensors in memory by uid, and a graph's run.
@@ -64,8 +68,8 @@ class LaterAttributes : public ::testing::Test {
     const auto size = static_cast<size_t>(SizeOf(m.type));
     std::vector<char> bytes(static_cast<size_t>(Count(dims)) * size, '\xff');
     for (size_t i = 0; values != nullptr && i < values->size(); ++i) {
-      kiln::StoreValue(m.type, (*values)[i], bytes.data() + i * size);
-      (*values)[i] = kiln::LoadValue(m.type, bytes.data() + i * size);
+      StoreValue(m.type, (*values)[i], bytes.data() + i * size);
+      (*values)[i] = LoadValue(m.type, bytes.data() + i * size);
     }
     m.buffer = std::make_unique<Buffer>(*device_, bytes.size());
     device_->CopyIn(m.buffer->data(), bytes.data(), bytes.size());
@@ -74,7 +78,7 @@ class LaterAttributes : public ::testing::Test {
   }
   Desc Scalar(int64_t uid, double value) {
     Memory m{.type = DType::kF32, .dims = {1}, .buffer = nullptr, .host = std::vector<char>(4)};
-    kiln::StoreValue(m.type, value, m.host.data());
+    StoreValue(m.type, value, m.host.data());
     memory_[uid] = std::move(m);
     return client::Tensor(uid, {1, 1, 1, 1}, {.by_value = true});
   }
@@ -85,7 +89,7 @@ class LaterAttributes : public ::testing::Test {
     device_->CopyOut(bytes.data(), m.buffer->data(), bytes.size());
     Values values;
     for (size_t i = 0; i < bytes.size(); i += size)
-      values.push_back(kiln::LoadValue(m.type, bytes.data() + i));
+      values.push_back(LoadValue(m.type, bytes.data() + i));
     return values;
   }
 
