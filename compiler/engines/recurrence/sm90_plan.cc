@@ -106,13 +106,14 @@ struct RingRates {
   double arrival_seconds, cluster_seconds, multiply_adds_per_cycle, cycles_of_sum;
   double cycles_of_element;  // for each gate whose sums it has
   double cycles_of_late_element;
+  double cycles_of_chunk;  // until its products begin
 };
 // The forward row is fitted to 35 splits of LSTMs of 64 to 512 sequences and 1024 and 2048 units, 6
 // to 45 us a step on an H100; that of gradients to 56 splits of LSTMs, GRUs and tanh of 32 to 256
 // sequences and 512 to 2048 units, with what the first load and spilled registers take
 // (docs/perf-log.md).
-constexpr RingRates kForwardRates = {1.5e-6, 0.67e-6, 1500, 0.31, 95, 95};
-constexpr RingRates kGradientRates = {1.5e-6, 0.67e-6, 1500, 0.51, 138, 138};
+constexpr RingRates kForwardRates = {1.5e-6, 0.67e-6, 1500, 0.31, 95, 95, 0};
+constexpr RingRates kGradientRates = {0.5e-6, 1.5e-6, 1500, 0.54, 138, 138, 51};
 
 // A step waits for the exchange, and then multiplies, adds up and makes cells one after the other.
 // Products hide behind copies, or copies behind products. Bulk copies of all blocks have 0.44e11
@@ -121,8 +122,8 @@ constexpr RingRates kGradientRates = {1.5e-6, 0.67e-6, 1500, 0.51, 138, 138};
 // back: LSTM B 256 H 2048, 43 us a step by pairs (H200) and 71 by fours (H100).
 double RecurrenceRingSeconds(const RecurrenceRingPlan& p, const Target& target) {
   constexpr double kSecondsOfBlock = 1e-9, kShareOfCopies = 0.55, kOfCache = 0.7, kOfMemory = 0.7,
-                   kLaunchSeconds = 8e-6, kHeldPerSecond = 2.5e10, kTurnedPerSecond = 0.5e10,
-                   kSecondsOfSpilled = 0.63e-6;
+                   kLaunchSeconds = 8e-6, kHeldPerSecond = 2.5e10, kTurnedPerSecond = 0.72e10,
+                   kSecondsOfSpilled = 0.72e-6;
   constexpr int kMostUnspilled = 100;
   const RingRates& rates = p.shape.is_grad ? kGradientRates : kForwardRates;
   const Machine& machine = MachineOf(target);
@@ -141,6 +142,7 @@ double RecurrenceRingSeconds(const RecurrenceRingPlan& p, const Target& target) 
   const auto elements = static_cast<double>(p.elements());
   const double cycles =
       rates.cycles_of_sum * sums * (p.tiles() == 1 ? 2 : 1) +
+      rates.cycles_of_chunk * p.chunks +
       elements * p.gates *
           (p.keeps_values ? rates.cycles_of_element : rates.cycles_of_late_element);
   const double step = rates.arrival_seconds +
