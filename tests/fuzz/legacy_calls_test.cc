@@ -6,8 +6,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
+#include <string>
+#include <string_view>
 
 namespace kiln::fuzz {
 namespace {
@@ -27,14 +30,21 @@ TEST(LegacyCalls, OfAnyKindAreAnswered) {
         .Run();
   }
   if (computes) return;
-  // Nearly all functions get beyond their checks.
+  // Nearly all functions get beyond their checks. Those that borrow memory in the order of a stream
+  // do not here, where there is none.
+  constexpr std::string_view kBorrow[] = {"B2BCausal", "FFTCausal", "Gnn"};
   std::string never;
-  size_t reached = 0;
+  size_t asked = 0, reached = 0;
   for (const auto& [name, count] : LegacyCalls::Successes()) {
+    const std::string_view function = name;
+    if (std::ranges::any_of(kBorrow, [&](auto prefix) { return function.starts_with(prefix); }))
+      continue;
+    ++asked;
     reached += count > 0;
-    if (count == 0) never += name + " ";
+    if (count == 0) never += std::string(function) + " ";
   }
-  EXPECT_GE(reached, LegacyCalls::Count() * 4 / 5) << "never: " << never;
+  EXPECT_GE(asked, LegacyCalls::Count() * 9 / 10);
+  EXPECT_GE(reached, asked * 4 / 5) << "never: " << never;
 }
 
 }  // namespace

@@ -141,8 +141,7 @@ double RecurrenceRingSeconds(const RecurrenceRingPlan& p, const Target& target) 
                 : static_cast<double>(p.streamed_bytes()) / (kOfMemory * BytesPerSecond(target)));
   const auto elements = static_cast<double>(p.elements());
   const double cycles =
-      rates.cycles_of_sum * sums * (p.tiles() == 1 ? 2 : 1) +
-      rates.cycles_of_chunk * p.chunks +
+      rates.cycles_of_sum * sums * (p.tiles() == 1 ? 2 : 1) + rates.cycles_of_chunk * p.chunks +
       elements * p.gates *
           (p.keeps_values ? rates.cycles_of_element : rates.cycles_of_late_element);
   const double step = rates.arrival_seconds +
