@@ -1,6 +1,6 @@
 // Engine: a way to run a group. An engine is a row of functions over plain data; the registry is an
 // ordered array (registry.cc), whose rows plans and kernel caches are written with, so it is
-// append-only. Adding one: a header/source pair beside this file, a row in the registry, a case in
+// append-only. Adding one: a folder beside this file, a row at the end of the registry, a case in
 // tests/cases.
 #pragma once
 
