@@ -95,8 +95,9 @@ TensorDesc FilterDescOf(const Problem& p) {
 
 // ---- graphs
 
-// From how many taps on transforms are faster than the sum, by the engines' models of an H100.
-constexpr int kTransformedForward = 1024, kTransformedBackward = 512;
+// From how many taps on filters are transformed: the engine of few channels a group takes fewer,
+// and other sums are ten times as slow (docs/perf-log.md).
+constexpr int kTransformed = 512;
 
 // Products of f32 are faster than memory on the tensor cores of sm_90 alone, as sums of TF32.
 constexpr int64_t kLargestRadix = 32, kLargestRadixOfSm90 = 256;
@@ -115,7 +116,7 @@ Result<TensorId> Forward(CallGraph& g, const Problem& p, const Target& target, c
                          const Operand& of_w) {
   ASSIGN_OR_RETURN(const TensorId x, g.Read(of_x));
   ASSIGN_OR_RETURN(const TensorId w, g.Read(of_w));
-  if (p.taps >= kTransformedForward) {
+  if (p.taps >= kTransformed) {
     g.wishes.keeps_bits = true;
     return LongForward(g, LongOf(p, *of_x.desc, target), x, w);
   }
@@ -132,9 +133,9 @@ constexpr int64_t kMostPlaces = int64_t{1} << 24;
 
 // `run(part, first)` for channels from `first` on.
 template <class Run>
-Status ForEachPart(const Problem& p, int transformed, Run&& run) {
+Status ForEachPart(const Problem& p, Run&& run) {
   const int64_t places = int64_t{p.batch} * p.length;
-  const int64_t most = (p.taps >= transformed ? kMostPlaces : int64_t{INT32_MAX}) / places;
+  const int64_t most = (p.taps >= kTransformed ? kMostPlaces : int64_t{INT32_MAX}) / places;
   const int64_t parts = (p.dim + std::max<int64_t>(most, 1) - 1) / std::max<int64_t>(most, 1);
   const int64_t step = (p.dim + parts - 1) / parts;
   for (int64_t first = 0; first < p.dim; first += step) {
@@ -164,7 +165,7 @@ Status Backward(CallGraph& g, const Problem& p, const Target& target, const Grad
   ASSIGN_OR_RETURN(const TensorId x, g.Read(of.x));
   ASSIGN_OR_RETURN(const TensorId w, g.Read(of.w));
   ASSIGN_OR_RETURN(const TensorId dy, g.Read(of.dy));
-  if (p.taps >= kTransformedBackward) {
+  if (p.taps >= kTransformed) {
     g.wishes.keeps_bits = true;
     const LongGradients gradients = LongBackward(g, LongOf(p, *of.x.desc, target), x, w, dy);
     RETURN_IF_ERROR(g.Write(gradients.dx, of.dx));
@@ -235,7 +236,7 @@ Status RunForward(const char* function, void* stream, const Problem& p, const Po
   RETURN_IF_ERROR(CheckRows(p));
   RETURN_IF_ERROR(CheckApart(at.x, at.y, "x and y"));
   ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
-  return ForEachPart(p, kTransformedForward, [&](const Problem& part, int64_t first) -> Status {
+  return ForEachPart(p, [&](const Problem& part, int64_t first) -> Status {
     const TensorDesc image = ImageDesc(part), filter = FilterDescOf(part);
     const auto rows = [&](const void* from) { return RowOf(p, from, first, p.length); };
     const auto filters = [&](const void* from) { return RowOf(p, from, first, p.taps); };
@@ -266,7 +267,7 @@ Status RunBackward(const char* function, void* stream, const Problem& p, const P
   RETURN_IF_ERROR(CheckApart(at.dy, at.dx, "dy and dx"));
   RETURN_IF_ERROR(CheckApart(at.w, at.dw, "weight and dweight"));
   ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
-  return ForEachPart(p, kTransformedBackward, [&](const Problem& part, int64_t first) -> Status {
+  return ForEachPart(p, [&](const Problem& part, int64_t first) -> Status {
     const TensorDesc image = ImageDesc(part), filter = FilterDescOf(part);
     const auto rows = [&](const void* from) { return RowOf(p, from, first, p.length); };
     const auto filters = [&](const void* from) { return RowOf(p, from, first, p.taps); };

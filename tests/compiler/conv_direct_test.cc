@@ -358,6 +358,13 @@ TEST(ConvDirectTest, DeclinesInWords) {
   EXPECT_NE(Refusal({.name = "strided", .op = kD, .image = {19, 19}, .stride = {5, 1}})
                 .find("dgrad's stride is 5"),
             std::string::npos);
+  // A row of more taps takes its compiler half a minute and more.
+  const Problem row = {.name = "row", .image = {1, 300}, .taps = {1, 256}, .pad = {0, 255}};
+  EXPECT_EQ(Refusal(row), "");
+  Problem longer = row;
+  longer.taps = {1, 257};
+  EXPECT_NE(Refusal(longer).find("the filter has 257 taps, which would be unrolled; at most 256"),
+            std::string::npos);
 }
 
 // Maps read 0 along an extent of 1, which engines count as any other: these were internal errors.

@@ -50,6 +50,9 @@ enum { kRows, kCols, kSteps, kRun, kStrip, kLanes, kSlab, kPieces };
 
 // Statements of the unrolled walk that a kernel may have: the largest tile of a 7x7 filter.
 constexpr int64_t kMostProducts = 4096;
+// The time that the unrolled walk takes to compile grows with the square of the taps: 7 s of 256,
+// 32 of 512, two minutes and more of 1024 (filters of one row, whose tiles are small).
+constexpr int64_t kMostUnrolledTaps = 256;
 constexpr int64_t kMostPerGroup = 32, kMostSimtPerGroup = 15, kMostStride = 4;
 
 DirectKnobs KnobsOf(std::span<const int> k) {
@@ -136,6 +139,10 @@ Status Supports(const Group& group, const Target& target) {
         return Status::Error(Code::kUnsupportedGraphPattern, "dgrad's stride is {}, more than {}",
                              stride, kMostStride);
   }
+  if (NumElements(shape.taps) > kMostUnrolledTaps)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "the filter has {} taps, which would be unrolled; at most {} are",
+                         NumElements(shape.taps), kMostUnrolledTaps);
   // The largest legal tile decides, so that no knob is refused.
   const DirectKnobs largest{.rows = 4, .cols = 4, .steps = 1, .run = 8};
   const int64_t products = Products(group, shape, largest, mma);

@@ -425,8 +425,8 @@ double StageSeconds(const RecurrencePlan& p, const Target& target) {
   return static_cast<double>(behind * (p.shape.stages - 1)) * StepSeconds(p, target);
 }
 
-// The first load of a gradient's matrix, which is transposed on its way. That of a forward pass
-// lies under the end of the input's product.
+// The first load of a gradient's matrix, which is transposed on its way. A forward pass copies
+// rows, and was not seen to wait for them.
 double LoadSeconds(const RecurrencePlan& p) {
   constexpr double kBytesOfBlock = 3.6e10;  // a second
   const RecurrenceProduct& units = p.of_units();

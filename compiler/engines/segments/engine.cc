@@ -37,8 +37,8 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   const graph::Graph& g = group.graph;
   const graph::Node& node = g.nodes.back();
   auto bytes = static_cast<double>(FloorBytes(group));
-  if (IsReduce(group) && node.inputs.size() > 2 && node.inputs[2] != graph::kAbsent) {
-    const graph::Tensor &x = g[node.inputs[0]], &rows = g[node.inputs[2]];
+  if (IsReduce(group) && RowsOf(node) != graph::kAbsent) {
+    const graph::Tensor &x = g[node.inputs[0]], &rows = g[RowsOf(node)];
     const int64_t row = NumElements(x.dims) / std::max<int64_t>(x.dims[0], 1);
     bytes +=
         static_cast<double>(NumElements(rows.dims)) * static_cast<double>(row) * SizeOf(x.dtype);

@@ -10,6 +10,15 @@ Result<Lowered> LowerSegmentReduce(const Group& group, const Target& target, int
                                    int places_at_once);
 Result<Lowered> LowerSegmentIds(const Group& group, const Target& target, int threads);
 
+// Operand `i` of a node that may leave out its last ones, kAbsent where it does.
+inline graph::TensorId OperandOf(const graph::Node& node, size_t i) {
+  return i < node.inputs.size() ? node.inputs[i] : graph::kAbsent;
+}
+// Which rows of x segment_reduce has at its places; kAbsent: all, in order.
+inline graph::TensorId RowsOf(const graph::Node& segment_reduce) {
+  return OperandOf(segment_reduce, 2);
+}
+
 // Element `i` of a list of integers, in the type of the list.
 tile::Expr ListElement(KernelBuilder& b, tile::Block& out, graph::TensorId list,
                        const tile::Expr& i);

@@ -83,8 +83,8 @@ class ReduceKernel {
 
   // An offset, among the places that there are.
   Expr Bound(Block& out, const Expr& n, const char* name) {
-    const bool has_rows = node_.inputs.size() > 2 && node_.inputs[2] != graph::kAbsent;
-    const Expr places = b_.Extent(has_rows ? node_.inputs[2] : node_.inputs[0], 0);
+    const bool has_rows = RowsOf(node_) != graph::kAbsent;
+    const Expr places = b_.Extent(has_rows ? RowsOf(node_) : node_.inputs[0], 0);
     const Expr offset = ListElement(b_, out, node_.inputs[1], n);
     const Expr zero = tile::Int(0, offset->type), all = tile::Cast(offset->type, places);
     const Expr inside = tile::Op(ScalarOp::kMin, {tile::Op(ScalarOp::kMax, {offset, zero}), all});
@@ -167,12 +167,12 @@ class ReduceKernel {
   void Finish(Block& out, const Expr& begin, const Expr& end) {
     StoreLanes(out, y(), [&](Block&, const Expr& lane) { return Result(lane, begin, end); });
     if (!has_positions()) return;
-    const bool has_rows = node_.inputs.size() > 2 && node_.inputs[2] != graph::kAbsent;
+    const TensorId rows = RowsOf(node_);
     StoreLanes(out, node_.outputs[1], [&](Block& each, const Expr& lane) {
       const Expr best = b_.Let(each, "place_of", tile::Load(best_, b_.index_type(), lane));
-      if (!has_rows || NumElements(b_.graph()[node_.inputs[2]].dims) == 0) return best;
+      if (rows == graph::kAbsent || NumElements(b_.graph()[rows].dims) == 0) return best;
       const Expr safe = b_.Let(each, "safe", tile::Op(ScalarOp::kMax, {best, b_.Idx(0)}));
-      const Expr row = ListElement(b_, each, node_.inputs[2], safe);
+      const Expr row = ListElement(b_, each, rows, safe);
       return tile::Select(tile::Lt(best, b_.Idx(0)), tile::Int(-1, row->type), row);
     });
   }

@@ -43,14 +43,13 @@ SegmentRow::SegmentRow(KernelBuilder& b, Block& out, const Node& node, const Exp
       producers_(graph::Producers(b.graph())),
       lanes_(lanes),
       index_(index) {
-  const bool has_rows = node.inputs.size() > 2 && node.inputs[2] != graph::kAbsent;
   index_[0] = place;
   if (NumElements(b.graph()[x_].dims) == 0) {
     inside_ = tile::Bool(false);
     return;
   }
-  if (has_rows) {
-    const Expr row = b.Let(out, "row", ListElement(b, out, node.inputs[2], place));
+  if (const TensorId rows = RowsOf(node); rows != graph::kAbsent) {
+    const Expr row = b.Let(out, "row", ListElement(b, out, rows, place));
     const Expr extent = tile::Cast(row->type, b.Extent(x_, 0));
     inside_ = b.Let(out, "has_row", Inside(row, extent));
     index_[0] = b.Let(out, "at_row", Clamped(b, row, extent));
