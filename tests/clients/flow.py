@@ -3,7 +3,6 @@ names and notes, serialised plans, filters, errors. A mix-in for a TestCase with
 """
 
 import os
-import unittest
 
 import cudnn
 
@@ -178,7 +177,7 @@ class Flow:
         message = str(caught.exception) + cudnn.get_last_error_string()
         self.assertTrue("5" in message and "8" in message, message)
 
-    @unittest.skipUnless(versions.HAS_CACHE_COUNTERS, "the frontend asks libraries of 9.27 for them")
+    @versions.only_if(versions.HAS_CACHE_COUNTERS)
     def test_kernel_cache_counts(self):
         """A plan that is added is an entry and a revision; other extents share it; text keeps entries alone."""
 
@@ -200,7 +199,7 @@ class Flow:
         again.deserialize(cache.serialize())
         self.assertEqual(add(again, 13), (more[0], 0))
 
-    @unittest.skipUnless(versions.SEEN >= 92300, "the frontend asks libraries of 9.23 for the workspace")
+    @versions.only_if(versions.HAS_WORKSPACE_OF_EXTENTS)
     def test_other_extents_at_execution(self):
         """A plan for 4x16x32 by 32x24 serves fewer rows, which the caller describes."""
         b = self.new_builder(io=_T.FLOAT, is_override_shape_enabled=True)
@@ -221,7 +220,7 @@ class Flow:
         few.space.synchronize()
         few.compare()
 
-    @unittest.skipUnless(versions.SEEN >= 92800, "the frontend sends it to libraries of 9.28")
+    @versions.only_if(versions.HAS_GRAPH_RETENTION)
     def test_retention_of_cuda_graphs(self):
         for retention in (cudnn.cuda_graph_retention.NONE, cudnn.cuda_graph_retention.PER_GRAPH):
             b = self.new_builder(io=_T.HALF, cuda_graph_retention=retention)

@@ -19,3 +19,12 @@ HAS_LATER_GRADIENTS = SEEN >= 92600
 HAS_LOG2 = HAS_CACHE_COUNTERS = SEEN >= 92700
 # Compiled with headers that have the operation, the frontend has no other way for a slice.
 HAS_SLICE = cudnn.backend_version() >= 92200 or _HEADERS < 92200
+HAS_WORKSPACE_OF_EXTENTS = SEEN >= 92300
+HAS_GRAPH_RETENTION = SEEN >= 92800
+
+
+def only_if(has_it):
+    """A test of what the frontend sends to libraries of some release: other releases do not have the test, which is
+    not a skip, for there is nothing that a better machine would check.
+    """
+    return (lambda test: test) if has_it else (lambda test: None)
