@@ -1,4 +1,4 @@
-// The device library (codegen/cuda/device/*.cuh) as text inside the program.
+// The device library (codegen/cuda/device/*/*.cuh) as text inside the program.
 #pragma once
 
 #include <span>
@@ -8,8 +8,10 @@
 namespace kiln::cuda_codegen {
 
 struct DeviceFile {
-  std::string_view name;  // "half.cuh"
-  std::string_view text;
+  std::string_view name;       // "numbers/half.cuh"
+  std::span<const int> needs;  // places in DeviceFiles() of what it includes, also through others
+                               // and last of itself
+  std::string_view text;       // without its includes
 };
 
 std::span<const DeviceFile> DeviceFiles();
@@ -17,8 +19,8 @@ std::span<const DeviceFile> DeviceFiles();
 // The file's text; the file exists.
 std::string_view DeviceText(std::string_view name);
 
-// The files of the emitter's prelude that `code` refers to, in a fixed order, each followed by an
-// empty line.
+// The files that `code` refers to with all that they need, each behind what it includes and
+// followed by an empty line.
 std::string PreludeFor(std::string_view code);
 
 }  // namespace kiln::cuda_codegen

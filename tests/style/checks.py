@@ -47,7 +47,9 @@ LAYERS = {
     "ir/tile": ("ir/base", "ir", "ir/tile"),
     "codegen": _IR + ("codegen",),
     "codegen/cuda": _IR + _CODEGEN,
-    "codegen/cuda/device": ("codegen/cuda/device",),
+    **{f"codegen/cuda/device/{name}": tuple(f"codegen/cuda/device/{n}" for n in ("numbers", "ptx", name))
+       for name in ("ptx", "contract", "conv", "attention", "recurrence")},
+    "codegen/cuda/device/numbers": ("codegen/cuda/device/numbers",),
     "codegen/llvm": _IR + ("codegen", "codegen/llvm"),
     # Not codegen/llvm: the library that serves GPUs does not carry LLVM.
     # A file may have a row of its own: what passes transform stands beside the pipeline that runs them.
@@ -129,8 +131,8 @@ def check_layering(root):
             continue
         for match in _INCLUDE.finditer(path.read_text(errors="replace")):
             own, system = match.groups()
-            if own and "/" not in own and layer in ("include", "codegen/cuda/device"):
-                continue  # public headers and device files name their neighbours alone
+            if own and "/" not in own and layer == "include":
+                continue  # public headers name their neighbours alone
             if own and layer_of(own) not in allowed:
                 findings.append(f'{name}: includes "{own}"; {layer} may include {", ".join(allowed)}')
             for pattern, users in SYSTEM_HEADERS.items():

@@ -94,7 +94,8 @@ class ChecksTest(unittest.TestCase):
             ("api/session.cc", "#include <llvm/IR/Module.h>"),
             ("api/session.cc", "#include <cuda.h>"),
             ("codegen/cuda/emit.cc", "#include <cuda_runtime.h>"),
-            ("codegen/cuda/device/reduce.cuh", '#include "ir/dtype.h"'),
+            ("codegen/cuda/device/ptx/reduce.cuh", '#include "ir/dtype.h"'),
+            ("codegen/cuda/device/ptx/reduce.cuh", '#include "codegen/cuda/device/conv/conv_halo_sm90.cuh"'),
             ("ir/shape.cc", '#include "shape.h"'),
             ("elsewhere/file.cc", ""),
         ]
@@ -108,7 +109,7 @@ class ChecksTest(unittest.TestCase):
         self.write("compiler/passes/fuse.cc", '#include "compiler/module.h"\n#include "ir/graph/graph.h"\n')
         self.write("compiler/engines/rows/engine.cc", '#include "compiler/engines/reduction/rows_plan.h"\n')
         self.write("codegen/llvm/emit.cc", "#include <llvm/IR/Module.h>\n")
-        self.write("codegen/cuda/device/gemm.cuh", '#include "mma.cuh"\n')
+        self.write("codegen/cuda/device/conv/gemm.cuh", '#include "codegen/cuda/device/ptx/mma.cuh"\n')
         self.write("tests/api/capi_test.cc", '#include <cuda.h>\n#include "runtime/cuda/driver.h"\n')
         self.assertEqual(self.findings("layering"), [])
 

@@ -1,5 +1,6 @@
 // AttentionGradFunctions: the functions that the skeletons of attention's gradients call
-// (codegen/cuda/device/attention_grad_rows.cuh says what they are), from the group's graph.
+// (codegen/cuda/device/attention/attention_grad_rows.cuh says what they are), from the group's
+// graph.
 #pragma once
 
 #include "compiler/kernel/kernel_builder.h"

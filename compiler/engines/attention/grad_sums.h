@@ -1,6 +1,6 @@
 // AttentionGradSums: the kernels beside the skeletons of attention's gradients: zeroes for what is
 // added to, and what comes of sums, which lie in the order of fragments
-// (codegen/cuda/device/attention_grad_tiles.cuh).
+// (codegen/cuda/device/attention/attention_grad_tiles.cuh).
 #pragma once
 
 #include <string>

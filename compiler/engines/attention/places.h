@@ -1,6 +1,7 @@
 // Where rows of attention's operands and results lie, asked once a row and ahead of its copies: a
 // row of a page waits for its entry of the page table, a row of a ragged tensor for its offsets.
-// Skeletons that copy by threads (codegen/cuda/device/attention_loaded_sm90.cuh) call these.
+// Skeletons that copy by threads (codegen/cuda/device/attention/attention_loaded_sm90.cuh) call
+// these.
 #pragma once
 
 #include <string>

@@ -33,8 +33,8 @@ struct AttentionProblem {
 
 // Of what types engines take operands.
 enum class OperandBits : uint8_t { k16, k16Or8, k32 };
-// The number that device code has for a type of 8 bits (codegen/cuda/device/eight_bits.cuh); 0 of
-// any other one.
+// The number that device code has for a type of 8 bits
+// (codegen/cuda/device/numbers/eight_bits.cuh); 0 of any other one.
 int EightBits(DType type);
 
 // Rows of at most `most_depth`, operands of one type of 16 (or 8) bits, or f32, scores in f32; or
@@ -62,9 +62,9 @@ DType IndexTypeInMemory(const graph::Graph& graph);
 int64_t HeadsSharing(const graph::Graph& graph, const Attention& attention, graph::TensorId operand,
                      int64_t back);
 
-// The numbers of attention_shape (codegen/cuda/device/attention_rows.cuh) for tiles of `rows`
-// queries; returns how many tiles there are. `in_turns`: a block a multiprocessor goes back and
-// forth over them, else each is a block.
+// The numbers of attention_shape (codegen/cuda/device/attention/attention_rows.cuh) for tiles of
+// `rows` queries; returns how many tiles there are. `in_turns`: a block a multiprocessor goes back
+// and forth over them, else each is a block.
 int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& problem, int64_t rows,
                           const Target& target, bool in_turns, tile::Call& call);
 

@@ -1,6 +1,6 @@
 // Runs of rows that tensor maps read and write though no map has the whole tensor: of ragged
 // tensors a sequence each, of paged ones a page each, of those in memory a head each. What a map of
-// a run is: codegen/cuda/device/attention_runs_sm90.cuh.
+// a run is: codegen/cuda/device/attention/attention_runs_sm90.cuh.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // The wgmma_sm90 engine: contractions on Hopper's tensor cores, loaded by tensor maps. See
-// contract_wgmma/plan.h for what becomes of an operation, codegen/cuda/device/contract_sm90.cuh for
-// how it runs.
+// contract_wgmma/plan.h for what becomes of an operation,
+// codegen/cuda/device/contract/contract_sm90.cuh for how it runs.
 #pragma once
 
 #include "compiler/engines/engine.h"

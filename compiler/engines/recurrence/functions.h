@@ -1,7 +1,8 @@
 // RecurrenceFunctions: the functions by which the skeletons of persistent recurrences reach the
-// tensors of the group (codegen/cuda/device/recurrence_sm80.cuh says what they are). Of projected
-// states there are those of the layer's units, and then those of the projection; of a stack they
-// are those of a stage, which comes in the place of a direction, and then those of its links.
+// tensors of the group (codegen/cuda/device/recurrence/recurrence_sm80.cuh says what they are). Of
+// projected states there are those of the layer's units, and then those of the projection; of a
+// stack they are those of a stage, which comes in the place of a direction, and then those of its
+// links.
 #pragma once
 
 #include <functional>

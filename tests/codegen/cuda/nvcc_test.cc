@@ -1,6 +1,6 @@
 // A dumped kernel compiles with plain nvcc, whose own headers are then in the same text: no name of
-// the prelude may collide with theirs. sm_75 takes the prelude's portable forms. Skipped where
-// there is no nvcc.
+// the prelude may collide with theirs. sm_75 takes the prelude's portable forms. A device file
+// compiles by itself, as an editor sees it. Skipped where there is no nvcc.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,9 +25,9 @@ class NvccTest : public testing::Test {
 
   void ExpectCompiles(const std::string& source, const char* arch) {
     const std::string object = testing::TempDir() + "/kernel.o";
-    const std::string command =
-        fmt::format("{} -c -Werror all-warnings -diag-suppress 177 -arch={} -o {} {}", kNvcc, arch,
-                    object, source);
+    const std::string command = fmt::format(
+        "{} -c -I. -std=c++20 -Werror all-warnings -diag-suppress 177 -arch={} -o {} {}", kNvcc,
+        arch, object, source);
     EXPECT_EQ(std::system(command.c_str()), 0) << command;
   }
 };
@@ -35,6 +35,15 @@ class NvccTest : public testing::Test {
 TEST_F(NvccTest, GoldenKernelsCompile) {
   for (const char* name : {"elementwise", "softmax", "transpose"})
     ExpectCompiles(fmt::format("tests/codegen/cuda/golden/{}.cu", name), "sm_90a");
+}
+
+TEST_F(NvccTest, DeviceFilesCompile) {
+  for (const char* name : {"contract/contract_grouped_sm90", "conv/conv_halo_full_sm90",
+                           "attention/attention_grad_runs_sm90", "recurrence/recurrence_sm90"}) {
+    const std::string source = testing::TempDir() + "/device_file.cu";
+    std::ofstream(source) << fmt::format("#include \"codegen/cuda/device/{}.cuh\"\n", name);
+    ExpectCompiles(source, "sm_90a");
+  }
 }
 
 TEST_F(NvccTest, EveryStorageTypeCompilesWithAndWithoutItsInstructions) {

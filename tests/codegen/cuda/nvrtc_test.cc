@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "codegen/cuda/device.h"
 #include "codegen/cuda/emit.h"
 #include "ir/tile/tools.h"
 #include "tests/ir/tile/kernels.h"
@@ -105,6 +106,20 @@ class NvrtcTest : public testing::Test {
 
   const runtime::Nvrtc* nvrtc_ = nullptr;
 };
+
+// What a device file includes is all that it needs.
+TEST_F(NvrtcTest, EachDeviceFileCompilesWithWhatItIncludes) {
+  const std::span<const DeviceFile> files = DeviceFiles();
+  ASSERT_GT(files.size(), 70U);
+  for (const DeviceFile& file : files) {
+    std::string text;
+    for (const int needed : file.needs) text.append(files[needed].text).append("\n");
+    const auto result = nvrtc_->Compile(
+        {.kind = SourceKind::kCuda, .entry = "file", .text = text, .arch = "sm_90a"},
+        runtime::NvrtcOutput::kPtx);
+    EXPECT_TRUE(result.ok()) << file.name << ": " << result.status().message();
+  }
+}
 
 Param Pointer(const std::string& name, DType t) {
   return {.name = name, .type = t, .is_pointer = true};

@@ -1,5 +1,10 @@
 // y[c, r] = x[r, c] through 64 KB of shared memory, 128 x 128 elements a block
 
+// n / d for 0 <= n < 2^31, by the multiplier and shift that the host computes for d.
+__device__ inline int fast_div(int n, int mul, int shift) {
+  return int((unsigned long long)(unsigned(n)) * unsigned(mul) >> shift);
+}
+
 // Conversions to integers: to nearest even, saturating, NaN to 0. PTX ISA "cvt": float to integer
 // saturates by itself; a NaN gives 0 except from .f64 or to .s64.
 __device__ inline int to_i32(int v) { return v; }
@@ -15,11 +20,6 @@ __device__ inline signed char to_i8(T v) {
 template <class T>
 __device__ inline unsigned char to_u8(T v) {
   return max(0, min(255, to_i32(v)));
-}
-
-// n / d for 0 <= n < 2^31, by the multiplier and shift that the host computes for d.
-__device__ inline int fast_div(int n, int mul, int shift) {
-  return int((unsigned long long)(unsigned(n)) * unsigned(mul) >> shift);
 }
 
 extern "C" __global__ void __launch_bounds__(256) transpose(const float* __restrict__ x,
