@@ -277,6 +277,42 @@ def check_functions(root):
     return [f"{path}: out of date; run tools/gen_functions.py" for path in _tool("gen_functions").stale(root)]
 
 
+# --- pages ----------------------------------------------------------------------------------------------
+# Pages that somebody reads from begin to end.
+PAGE_LINES = {"README.md": 150, "docs/architecture.md": 200}
+_LINK = re.compile(r"\]\(([^()\s]+)\)")
+
+
+def check_markdown(root):
+    """Paragraphs of pages have at most 120 columns, front pages few lines, and links lead to files."""
+    wrap = _tool("wrap_markdown")
+    findings = []
+    for path in sources(root, (".md",)):
+        name = path.relative_to(root).as_posix()
+        text = path.read_text()
+        findings += [f"{name}:{number}: {columns} columns, {wrap.COLUMNS} are the limit; run tools/wrap_markdown.py {name}"
+                     for number, columns in wrap.too_long(text)]
+        lines = text.count("\n")
+        if lines > PAGE_LINES.get(name, lines):
+            findings.append(f"{name}: {lines} lines, {PAGE_LINES[name]} are the limit")
+        for number, line in wrap.lines_of_text(text, with_rows=True):
+            for target in _LINK.findall(re.sub(r"`[^`]*`", "", line)):
+                if "://" not in target and not (path.parent / target.split("#")[0]).exists():
+                    findings.append(f"{name}:{number}: links to {target}, which does not exist")
+    return findings
+
+
+def check_index(root):
+    """docs/README.md says of every page in docs/ who reads it."""
+    index = root / "docs/README.md"
+    if not index.exists():
+        return ["docs/README.md: does not exist; it lists the pages of docs/"]
+    listed = {target.split("#")[0] for target in _LINK.findall(index.read_text())}
+    pages = [p for p in sorted((root / "docs").rglob("*.md")) if p != index]
+    return [f"docs/README.md: does not list {name}" for name in (p.relative_to(index.parent).as_posix() for p in pages)
+            if name not in listed and not (name.startswith("log/") and "log/README.md" in listed)]
+
+
 CHECKS = {
     "layering": check_layering,
     "file_length": check_file_length,
@@ -287,6 +323,8 @@ CHECKS = {
     "ops": check_ops,
     "support": check_support,
     "functions": check_functions,
+    "markdown": check_markdown,
+    "index": check_index,
 }
 
 
