@@ -205,6 +205,8 @@ _ENV_OF_TESTS = "KILN_TEST_"
 
 def _tool(name):
     path = pathlib.Path(__file__).resolve().parents[2] / f"tools/{name}.py"
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # tools share code
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

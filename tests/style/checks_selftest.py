@@ -181,6 +181,19 @@ class ChecksTest(unittest.TestCase):
         self.assertTrue(wrapped.endswith("short\nlines\n"))
         self.assertNotRegex(wrapped, r"(?m)^  (\*|4\.) ")
 
+    def test_heads_of_engines_say_what_is_asked(self):
+        tool = checks._tool("gen_engines")
+        text = "// a, b: does.\n//\n// Takes: x.\n//\n//   a picture  of it\n//\n// How: y\n//   z.\n// \n// Wins: w.\n//\n// Declines: v.\n#include <a>\n// more\n"
+        paragraphs = tool.head(text)
+        self.assertEqual(paragraphs[2:4], ["  a picture  of it", "How: y z."])
+        self.assertEqual(tool.faults("f.cc", paragraphs, ["a", "b"]), [])
+        self.assertEqual(tool.faults("f.cc", paragraphs, ["a"]),
+                         ["f.cc: its head begins with a, b, the file has the rows of a"])
+        self.assertEqual(tool.faults("f.cc", paragraphs[:-1], ["a", "b"]),
+                         ["f.cc: its head has no paragraph that begins with 'Declines:'"])
+        self.assertEqual(len(tool.faults("f.cc", tool.head("#include <a>\n"), ["a"])), 1)
+        self.assertIn("```\na picture  of it\n```", tool.section("f.cc", paragraphs, ["a", "b"], "none"))
+
     def test_front_pages_are_short(self):
         self.write("README.md", "x\n" * 151)
         self.write("docs/environment.md", "x\n" * 500)

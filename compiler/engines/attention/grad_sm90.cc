@@ -12,8 +12,8 @@
 // Kernels: zeroes, the skeleton (attention_grad_sm90.cuh, …_wide_, …_runs_, …_bytes_), and dq from
 // the sums, which lie in the order of fragments.
 //
-// Wins: for 16-bit gradients on Hopper: 1.22 of cuDNN 9.19 in the geometric mean of
-// docs/results.md, least 1.02 (H200).
+// Wins: for 16-bit gradients on Hopper: cuDNN 9.19 takes 1.22 times as long in the geometric mean
+// of docs/results.md, and 1.02 at least (H200).
 //
 // Declines: other GPUs and types; gradients that are scattered by elements; the gradient of a bias
 // with operands of 8 bits; shapes of q, k, v and dy that do not fit one another. _atomic declines
