@@ -11,7 +11,7 @@ import re
 import sys
 
 # --- layering -------------------------------------------------------------------------------------------
-# docs/architecture.md, section 1: who may include whom. A file belongs to the longest path listed here.
+# Who may include whom. A file belongs to the longest path listed here.
 _IR = ("ir/base", "ir", "ir/graph", "ir/tile")
 _RUNTIME = ("runtime", "runtime/cache", "runtime/cuda")
 _API = ("api", "api/spec", "api/backend", "api/entry", "api/legacy", "include")
