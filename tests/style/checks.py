@@ -283,10 +283,14 @@ def check_functions(root):
 # Pages that somebody reads from begin to end.
 PAGE_LINES = {"README.md": 150, "docs/architecture.md": 200}
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
+# A file of the tree, named from its root, from docs/, or as programs include it.
+_FILE = re.compile(r"`([a-z_0-9]+/[\w./-]+\.(?:h|cc|c|cuh|def|inc|py|sh|md|tsv|txt|json|kiln))`")
+_FILE_ROOTS = ("", "docs", "include")
 
 
 def check_markdown(root):
-    """Paragraphs of pages have at most 120 columns, front pages few lines, and links lead to files."""
+    """Paragraphs of pages have at most 120 columns, front pages few lines; links lead to files, and files that are named
+    are there."""
     wrap = _tool("wrap_markdown")
     findings = []
     for path in sources(root, (".md",)):
@@ -301,6 +305,11 @@ def check_markdown(root):
             for target in _LINK.findall(re.sub(r"`[^`]*`", "", line)):
                 if "://" not in target and not (path.parent / target.split("#")[0]).exists():
                     findings.append(f"{name}:{number}: links to {target}, which does not exist")
+            if name.startswith("docs/log/"):
+                continue  # history
+            for file in _FILE.findall(line):
+                if not any((root / folder / file).exists() for folder in _FILE_ROOTS):
+                    findings.append(f"{name}:{number}: names {file}, which does not exist")
     return findings
 
 

@@ -203,6 +203,12 @@ class ChecksTest(unittest.TestCase):
         self.write("README.md", "[a](docs/support.md#x) [b](https://example.org/x) `[c](nowhere)`\n| [d](docs/nothing.md) |\n")
         self.assertEqual(self.findings("markdown"), ["README.md:2: links to docs/nothing.md, which does not exist"])
 
+    def test_files_that_pages_name_are_there(self):
+        self.write("README.md", "`docs/support.md`, `ir/base/env.def`, `kiln/x.h`, `x/*.h`, and x/y.h\n| `gone/x.cc` |\n")
+        self.write("include/kiln/x.h", "")
+        self.write("docs/log/2026-11.md", "`gone/x.cc` was there\n")
+        self.assertEqual(self.findings("markdown"), ["README.md:2: names gone/x.cc, which does not exist"])
+
     def test_the_index_lists_every_page(self):
         self.write("docs/new.md", "x\n")
         self.write("docs/log/2026-11.md", "x\n")
