@@ -78,6 +78,17 @@ def _filled(block):
     return fill(" ".join([block[0][len(first):]] + block[1:]), first, " " * len(first))
 
 
+def _begins_an_item(line, block):
+    """Whether the line is a new item and no continuation of the block: in a paragraph only 1 begins a numbered list."""
+    item = _ITEM.match(line)
+    if not item:
+        return False
+    number = re.match(r"\d+", item.group(2))
+    before = _ITEM.match(block[0]) if block else None
+    is_sibling = before and re.match(r"\d", before.group(2)) and before.group(1) == item.group(1)
+    return not block or not number or number.group(0) == "1" or bool(is_sibling)
+
+
 def wrapped(text):
     """The page with every paragraph and list item that has a line too long filled anew."""
     done, block, fenced = [], [], False
@@ -96,7 +107,7 @@ def wrapped(text):
             flush()
             done.append(line)
         else:
-            if _ITEM.match(line):
+            if _begins_an_item(line, block):
                 flush()
             block.append(line)
     flush()

@@ -184,6 +184,8 @@ class ChecksTest(unittest.TestCase):
         self.assertIn("code " * 40, wrapped)
         self.assertTrue(wrapped.endswith("short\nlines\n"))
         self.assertNotRegex(wrapped, r"(?m)^  (\*|4\.) ")
+        self.assertEqual(tool.wrapped("x " * 70 + "\n256. And\n"), ("x " * 60).strip() + "\n" + "x " * 10 + "256. And\n")
+        self.assertEqual(tool.wrapped("1. " + "x " * 70 + "\n2. y\n").count("\n2. y\n"), 1)
 
     def test_heads_of_engines_say_what_is_asked(self):
         tool = checks._tool("gen_engines")
