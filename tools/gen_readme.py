@@ -53,7 +53,7 @@ def kernel_page(kiln):
 
 def worked_page(kiln):
     program = (ROOT / PROGRAM).read_text()
-    calls = re.search(r"/\* README: begin \*/\n(.*)/\* README: end \*/", program, re.S).group(1)
+    calls = re.search(r"/\* tour: begin \*/\n(.*)/\* tour: end \*/", program, re.S).group(1)
     return "\n".join([
         f"## The graph\n\nIts text ([{GRAPH}](../{GRAPH})):\n",
         graph_text(),
