@@ -3,13 +3,15 @@
 
     bench/report.py bench/results/bandwidth.json bench/results/latency.json bench/results/contract.json
                     bench/results/contract_frontend.json [bench/results/attention.json] [bench/results/legacy.json] [bench/results/torch_compile.json]
-                    [bench/results/rnn.json] [--into docs/results.md] [--rows README.md] [--pages docs]
+                    [bench/results/rnn.json] [--into docs/results.md] [--rows README.md] [--pages docs] [--plots FOLDER]
 
 The page holds the lines <!-- bench:begin --> and <!-- bench:end -->; what is between them is replaced. --rows names one with
 <!-- rows:begin --> and <!-- rows:end -->, which gets a row for each kind of work. With --pages the
-problems of bench/contract get a table (bench_contract.md) and plots (bench_contract.html) in that folder, and the calls of
-bench/legacy and of bench/rnn a table each (bench_legacy.md, bench_rnn.md). Several files of bench/contract on one device, of runs with --only, count as
-one; another device has pages of its own. A file that is not there is left out, and named on stderr.
+problems of bench/contract get a table (bench_contract.md) in that folder, and the calls of bench/legacy and of
+bench/rnn a table each (bench_legacy.md, bench_rnn.md). With --plots bench/contract's roofline and ratios are drawn in that
+folder (bench_contract.html); `bazel build //bench:plots` does that. Several files of bench/contract on one device, of
+runs with --only, count as one; another device has pages of its own. A file that is not there is left out, and named on
+stderr.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import os
 import pathlib
 import re
 import sys
+import textwrap
 
 import report_contract
 import report_legacy
@@ -149,7 +152,14 @@ def contract_frontend(data):
             table(["", "Kiln, µs", "TFLOP/s", "PyTorch, µs", "TFLOP/s"], rows))
 
 
-def contract(files, pages, links):
+def wrapped(text):
+    """Markdown with its paragraphs at 120 columns; tables and headings stay as they are."""
+    blocks = [block if block.startswith(("|", "#")) else textwrap.fill(block, 120, break_long_words=False, break_on_hyphens=False)
+              for block in text.strip("\n").split("\n\n")]
+    return "\n\n".join(blocks) + "\n"
+
+
+def contract(files, pages, links, plots):
     """The part of the results; writes the pages. The first device has a table, each other one a sentence."""
     by_device = {}
     for data in files:
@@ -161,8 +171,10 @@ def contract(files, pages, links):
             stem += "_" + re.sub(r"\W+", "_", device.removeprefix("NVIDIA ").lower())
         if pages is not None:
             pages.mkdir(parents=True, exist_ok=True)
-            (pages / f"{stem}.md").write_text(report_contract.details(data, cudnn(data)))
-            (pages / f"{stem}.html").write_text(report_contract.page(data, cudnn(data)))
+            (pages / f"{stem}.md").write_text(wrapped(report_contract.details(data, cudnn(data))))
+        if plots is not None:
+            plots.mkdir(parents=True, exist_ok=True)
+            (plots / f"{stem}.html").write_text(report_contract.page(data, cudnn(data)))
         write = report_contract.sentence if parts else report_contract.markdown
         parts.append(write(data, cudnn(data), pages and links / stem))
     return "\n\n".join(parts)
@@ -172,7 +184,7 @@ def calls(report, data, pages, links):
     """The part of the results; writes the page."""
     if pages is not None:
         pages.mkdir(parents=True, exist_ok=True)
-        (pages / f"bench_{data['benchmark']}.md").write_text(report.details(data, heading(data), cudnn(data), table))
+        (pages / f"bench_{data['benchmark']}.md").write_text(wrapped(report.details(data, heading(data), cudnn(data), table)))
     return report.markdown(data, heading(data), cudnn(data), table, pages and links / f"bench_{data['benchmark']}.md")
 
 
@@ -189,7 +201,20 @@ def fill(path, marker, text):
     if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
         sys.exit(f"{path}: needs one {begin} and one {end} after it")
     head, rest = page.split(begin)
-    path.write_text(f"{head}{begin}\n{text}\n{end}{rest.split(end)[1]}")
+    path.write_text(f"{head}{begin}\n{wrapped(text)}{end}{rest.split(end)[1]}")
+
+
+def links_of_rows(arguments):
+    """The pages that rows link to, as paths from the page that has the rows: benchmark's name or None to path."""
+    def path(page):
+        return os.path.relpath(page, arguments.rows.parent)
+
+    links = {}
+    if arguments.into:
+        links[None] = path(arguments.into)
+    if arguments.pages:
+        links |= {name: path(arguments.pages / f"bench_{name}.md") for name in ("contract", "rnn")}
+    return links
 
 
 def main():
@@ -198,6 +223,7 @@ def main():
     parser.add_argument("--into", type=pathlib.Path, help="a page with the two markers")
     parser.add_argument("--rows", type=pathlib.Path, help="a page with the two markers of rows")
     parser.add_argument("--pages", type=pathlib.Path, help="the folder for the pages of bench/contract, bench/legacy and bench/rnn")
+    parser.add_argument("--plots", type=pathlib.Path, help="the folder for the plots of bench/contract")
     arguments = parser.parse_args()
 
     parts, contracts, torch, results = [], [], None, []
@@ -227,10 +253,11 @@ def main():
         else:
             sys.exit(f"{path}: '{name}' is no benchmark; known are {', '.join(sorted([*WRITERS, *CALLS, 'contract', 'torch_compile']))}")
     if contracts:
-        parts.append(contract(contracts, pages, links))
+        parts.append(contract(contracts, pages, links, arguments.plots))
     if arguments.rows:
         by_benchmark = {data["benchmark"]: data for _, data in reversed(results)}
-        fill(arguments.rows, "rows", report_rows.markdown(by_benchmark, table))
+        links_of = links_of_rows(arguments)
+        fill(arguments.rows, "rows", report_rows.markdown(by_benchmark, table, links_of))
     text = "\n\n".join(parts)
     if arguments.into is None:
         print(text)

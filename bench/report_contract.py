@@ -131,7 +131,7 @@ def summary(data):
 
 
 def details_at(page):
-    return f" Every problem: [table]({page}.md), [plots]({page}.html)." if page else ""
+    return f" Every problem: [table]({page}.md)." if page else ""
 
 
 def sentence(data, version, page):

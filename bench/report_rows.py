@@ -36,15 +36,17 @@ ROWS = {
 }
 
 
-def markdown(results, table):
-    """`results`: data by benchmark, contract's runs on one device as one. Benchmarks that are not there have no row."""
+def markdown(results, table, links):
+    """`results`: data by benchmark, contract's runs on one device as one. Benchmarks that are not there have no row.
+    `links`: the page of a benchmark, or of all that have none of their own (None)."""
     rows = []
     for benchmark, (what, ratios_of) in ROWS.items():
         data = results.get(benchmark)
         ratios = ratios_of(data) if data else []
         if ratios:
             least = min(ratios)
-            rows.append([what, data["device"].removeprefix("NVIDIA "), str(len(ratios)),
+            page = links.get(benchmark, links.get(None))
+            rows.append([f"[{what}]({page})" if page else what, data["device"].removeprefix("NVIDIA "), str(len(ratios)),
                          report_contract.number(report_contract.geomean(ratio for ratio, _ in ratios)),
                          f"{least[0]:.2f} {least[1]}"])
     return table(HEADER, rows)

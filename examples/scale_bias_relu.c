@@ -1,5 +1,5 @@
 /*
- * relu(x * scale + bias) through cuDNN's backend interface, as the README shows it. The graph is
+ * relu(x * scale + bias) through cuDNN's backend interface, as docs/tour.md shows it. The graph is
  * the one of examples/graphs/scale_bias_relu.kiln. Run with KILN_DEVICE=cpu, where pointers are the
  * host's.
  */
@@ -64,7 +64,7 @@ static Descriptor Pointwise(cudnnPointwiseMode_t mode, Descriptor x, Descriptor 
   return Make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, attributes, b == NULL ? 3 : 4);
 }
 
-/* README: begin */
+/* tour: begin */
 static Descriptor MakePlan(cudnnHandle_t handle) {
   const int64_t nhwc[] = {32, 64, 56, 56}, nhwc_strides[] = {200704, 1, 3584, 64};
   const int64_t channel[] = {1, 64, 1, 1}, channel_strides[] = {64, 1, 1, 1};
@@ -102,7 +102,7 @@ static void Execute(cudnnHandle_t handle, Descriptor plan, void* x, void* scale,
   CHECK(cudnnBackendExecute(handle, plan, pack));
   CHECK(cudnnBackendDestroyDescriptor(pack));
 }
-/* README: end */
+/* tour: end */
 
 enum { kElements = 32 * 64 * 56 * 56, kChannels = 64 };
 enum { kHalfOne = 0x3c00, kHalfTwo = 0x4000, kHalfMinusOne = 0xbc00, kHalfMinusThree = 0xc200 };

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """Writes the table of environment variables from ir/base/env.def.
 
-    tools/gen_env_doc.py           rewrites docs/environment.md, and README.md between its markers
-    tools/gen_env_doc.py --check   names the files that are out of date; exit status 1 if there are any
+    tools/gen_env_doc.py           rewrites docs/environment.md
+    tools/gen_env_doc.py --check   says so where it is out of date; exit status 1
 """
 
 import pathlib
 import re
 import sys
 
-BEGIN, END = "<!-- env:begin -->", "<!-- env:end -->"
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _ROW = re.compile(r"^KILN_ENV\(\s*(\w+)\s*,\s*" +
                   r"\s*,\s*".join([_STRING, _STRING, r"(\w+)\(([^()]*)\)", _STRING]) + r"\s*\)", re.M)
@@ -30,6 +29,11 @@ At `KILN_LOG=info` the first call of a process is a line with the library's file
 """
 
 FOOTER = """
+## Refusals
+
+Where no log is asked for, the first refusal of each kind (function, status and reason, whatever its numbers) is a
+warning on stderr, at most 8 of a function and 64 of a process; `KILN_LOG=error` is without them.
+
 ## cuDNN's log of calls
 
 `CUDNN_LOGLEVEL_DBG=3` (calls; `2` warnings, `1` errors) with `CUDNN_LOGDEST_DBG=stdout`, `stderr` or a file works as
@@ -97,15 +101,8 @@ def table(rows):
 
 
 def expected_files(root):
-    """{path: text it should have} for the generated page and, where it has the markers, the README."""
-    rows = parse_rows((root / "ir/base/env.def").read_text())
-    files = {root / "docs/environment.md": HEADER + table(rows) + FOOTER}
-    readme = root / "README.md"
-    if readme.exists() and BEGIN in readme.read_text():
-        before, rest = readme.read_text().split(BEGIN, 1)
-        after = rest.split(END, 1)[1]
-        files[readme] = f"{before}{BEGIN}\n{table(rows)}{END}{after}"
-    return files
+    """{path: text it should have} for the generated page."""
+    return {root / "docs/environment.md": HEADER + table(parse_rows((root / "ir/base/env.def").read_text())) + FOOTER}
 
 
 def main(arguments):

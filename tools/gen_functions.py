@@ -18,6 +18,7 @@ import json
 import pathlib
 import re
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TESTED = "bench/results/tested_functions.json"
@@ -57,11 +58,12 @@ NOTES = {
 }
 HEADER = """# Functions
 
-Every function of cuDNN 8's libraries, in the form of PhOS's tables, with its indices and order. *Supported*: exported. *Test Passed*:
-a test that passed called it with success, on the CPU device or a GPU; *CPU*: on the CPU device. *Checkpoint-safe*: all that
-a call leaves is in the host's memory and in memory of the caller's; kernels that a first call of its kind loads are like any
-module of the program. What each parameter is (direction, effect on the object that it names, how much memory it stands for) is
-[api/spec/parameters.json](../api/spec/parameters.json). Written by `tools/gen_functions.py`.
+Every function of cuDNN 8's libraries, in the form of PhOS's tables, with its indices and order. *Supported*: exported.
+*Test Passed*: a test that passed called it with success, on the CPU device or a GPU; *CPU*: on the CPU device.
+*Checkpoint-safe*: all that a call leaves is in the host's memory and in memory of the caller's; kernels that a first
+call of its kind loads are like any module of the program. What each parameter is (direction, effect on the object that
+it names, how much memory it stands for) is [api/spec/parameters.json](../api/spec/parameters.json). Written by
+`tools/gen_functions.py`.
 
 """
 
@@ -158,7 +160,7 @@ def page(root):
 
     def names(implemented):
         return ", ".join(f"`{r['function']}`" for r in only_9 if r["implemented"] == implemented)
-    tail = f"\n9 adds, which are there: {names('y')}.\n"
+    tail = "\n" + textwrap.fill(f"9 adds, which are there: {names('y')}.", 120) + "\n"
     if names("refused"):
         tail += f"\nExported too, but not there yet, so that every call is CUDNN_STATUS_NOT_SUPPORTED: {names('refused')}.\n"
     return HEADER + "".join(run + "\n" for run in runs) + "\n" + "\n".join(

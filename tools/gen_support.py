@@ -28,10 +28,11 @@ HEADER = """# What is tested
 
 Operation by data type of the first operand. Each letter is a layout of which a case of `tests/cases` was right against
 the f64 oracle, through the C interface: **p** dense and row-major, **n** channels innermost, **s** any other order of
-dims, or gaps; a **bool** in memory is cuDNN's BOOLEAN, of one bit. A capital was right on an H200 as well, others on the CPU device alone, a letter in parentheses on an
-H200 alone. What has no letter has no case of its own; it is compiled by the same engines, and
-`tests/numerics/random_graphs_test.cc` runs the whole operation table in all types and layouts. Written by
-`tools/gen_support.py` from logs of tests that ran (`bench/results/tested.json`: their names, and when):
+dims, or gaps; a **bool** in memory is cuDNN's BOOLEAN, of one bit. A capital was right on an H200 as well, others on
+the CPU device alone, a letter in parentheses on an H200 alone. An operation and type without a letter has no case of
+its own; it is compiled by the same engines, and `tests/numerics/random_graphs_test.cc` runs the whole operation table
+in all types and layouts. Written by `tools/gen_support.py` from logs of tests that ran (`bench/results/tested.json`:
+their names, and when):
 
 """
 

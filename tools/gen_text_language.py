@@ -9,13 +9,15 @@ import pathlib
 import subprocess
 import sys
 
+import wrap_markdown
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = "docs/text_language.md"
 TARGET = "//tools:text_language"
 
 
 def printed(program):
-    return subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    return wrap_markdown.wrapped(subprocess.run([program], check=True, capture_output=True, text=True).stdout)
 
 
 def built():

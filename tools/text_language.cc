@@ -88,7 +88,7 @@ constexpr std::string_view kCommon = R"md(
 
 Every operation also has `compute=TYPE` (default `f32`), the type that it computes in, and `name="…"`, which messages show. Results
 are rounded to the data types of their tensors. Operands in [] may be absent. Formulas are in the headers that
-[architecture.md](architecture.md) names.
+[passes.md](passes.md) names.
 )md";
 
 std::string Ticked(std::string_view text) { return fmt::format("`{}`", text); }

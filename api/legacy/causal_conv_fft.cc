@@ -96,7 +96,7 @@ TensorDesc FilterDescOf(const Problem& p) {
 // ---- graphs
 
 // From how many taps on filters are transformed: the engine of few channels a group takes fewer,
-// and other sums are ten times as slow (docs/perf-log.md).
+// and other sums are ten times as slow (docs/log).
 constexpr int kTransformed = 512;
 
 // Products of f32 are faster than memory on the tensor cores of sm_90 alone, as sums of TF32.

@@ -6,7 +6,7 @@
 namespace kiln::compiler {
 namespace {
 
-// sm_90 was measured on an H100, memory on an H200 (docs/perf-log.md), where copies reach 0.86 of
+// sm_90 was measured on an H100, memory on an H200 (docs/log), where copies reach 0.86 of
 // the vendor's rate; other rows have that share of theirs. Of the others nothing was run: clocks,
 // FMA units and GPCs are the vendor's, mma of sm_100 and sm_120 is the H100's, TF32 takes twice as
 // long as 16 bits (sm_70 and sm_75 have none), and l2_share is the

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kMapUint8 = 0, kMapInt32 = 3, kMapFloat16 = 6, kMapBfloat16 = 9, kMapTfloat32 = 11;
 // The width of a box's row. Fetches of 256 bytes bring a neighbour that another box asks for
-// anyway, and every such line crosses between the halves of the L2 once more (docs/perf-log.md).
+// anyway, and every such line crosses between the halves of the L2 once more (docs/log).
 constexpr int kPromote128Bytes = 2;
 
 int MapType(DType type) {

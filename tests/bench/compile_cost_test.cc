@@ -163,7 +163,7 @@ TEST(CompileCost, NetworksNeedFewKernelsAndShareThemBetweenBatches) {
 }
 
 // 5x5 depthwise filters have the longest texts. The bar of 0.35 s is missed by some (0.47,
-// docs/perf-log.md); loops of two lanes and registers in arrays took 4.4.
+// docs/log); loops of two lanes and registers in arrays took 4.4.
 TEST(CompileCost, NoKernelTakesNvrtcLong) {
   constexpr double kMostSeconds = 0.9;
   const auto nvrtc = runtime::ProcessNvrtc();

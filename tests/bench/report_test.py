@@ -80,7 +80,8 @@ class ReportTest(unittest.TestCase):
     def test_pages_have_every_problem_and_reason(self):
         done = self.run_report([result(*ROWS)], "--pages", "docs")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("[plots](docs/bench_contract.html)", done.stdout)
+        self.assertIn("[table](docs/bench_contract.md)", done.stdout)
+        self.assertEqual(list(self.folder.rglob("*.html")), [])
         text = (self.folder / "docs/bench_contract.md").read_text()
         self.assertIn("| square | 100.0 | 125.0/110.0 | 240.0/220.0 | 2.00 | 0.91 | 5.0 % | 121.0 |", text)
         self.assertIn("not supported \\| really", text)
@@ -142,8 +143,8 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| no engine |", page)
 
     def test_html_is_whole_and_alone(self):
-        self.run_report([result(*ROWS)], "--pages", "docs")
-        page = (self.folder / "docs/bench_contract.html").read_text()
+        self.run_report([result(*ROWS)], "--plots", "plots")
+        page = (self.folder / "plots/bench_contract.html").read_text()
         drawings = re.findall(r"<svg.*?</svg>", page, re.S)
         self.assertEqual(len(drawings), 2)
         for drawing in drawings:
@@ -163,27 +164,27 @@ class ReportTest(unittest.TestCase):
 
     def test_a_further_device_has_a_sentence_and_pages(self):
         other = dict(result(row("matmul", "skinny", (60, 60), (70, 66))), device="NVIDIA Other-GPU 80GB")
-        done = self.run_report([result(*ROWS), other], "--pages", "docs")
+        done = self.run_report([result(*ROWS), other], "--pages", "docs", "--plots", "plots")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("**The same on NVIDIA Other-GPU 80GB, commit abc1234", done.stdout)
         self.assertIn("ratio 1.10 (1 of 1 compared), least 1.10 skinny", done.stdout)
         self.assertIn("[table](docs/bench_contract_other_gpu_80gb.md)", done.stdout)
         self.assertIn("| skinny |", (self.folder / "docs/bench_contract_other_gpu_80gb.md").read_text())
-        self.assertTrue((self.folder / "docs/bench_contract_other_gpu_80gb.html").exists())
+        self.assertTrue((self.folder / "plots/bench_contract_other_gpu_80gb.html").exists())
         self.assertIn("Made-up GPU", (self.folder / "docs/bench_contract.md").read_text())
 
     def test_nothing_measured(self):
-        done = self.run_report([result(nvidia_version=0)], "--pages", "docs")
+        done = self.run_report([result(nvidia_version=0)], "--plots", "plots")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("nothing has been measured yet", done.stdout)
-        self.assertIn("Nothing has been measured yet", (self.folder / "docs/bench_contract.html").read_text())
+        self.assertIn("Nothing has been measured yet", (self.folder / "plots/bench_contract.html").read_text())
 
     def test_ours_alone(self):
         rows = [row("matmul", "square", (125, 110), (None, None))]
-        done = self.run_report([result(*rows, nvidia_version=0)], "--pages", "docs")
+        done = self.run_report([result(*rows, nvidia_version=0)], "--plots", "plots")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("| matmul | 0 of 1 |", done.stdout)
-        self.assertIn("No problem ran on both sides", (self.folder / "docs/bench_contract.html").read_text())
+        self.assertIn("No problem ran on both sides", (self.folder / "plots/bench_contract.html").read_text())
 
     def test_torch_compile_is_beside_bandwidth(self):
         def quartiles(median):
@@ -216,6 +217,24 @@ class ReportTest(unittest.TestCase):
         # 220 / 110 and 60 / 120; the two that one side lacks do not count.
         self.assertIn("| convolutions and matrix products | Made-up GPU | 2 | 1.00 | 0.50 skinny |", page.read_text())
         self.assertEqual(page.read_text().count("\n| "), 3)
+
+    def test_rows_link_to_the_pages_that_are_written(self):
+        (self.folder / "docs").mkdir()
+        (self.folder / "README.md").write_text("<!-- rows:begin -->\n<!-- rows:end -->\n")
+        (self.folder / "docs/results.md").write_text("<!-- bench:begin -->\n<!-- bench:end -->\n")
+        steps = {"benchmark": "torch_steps", "commit": "abc1234", "date": "2026-01-02", "device": "Made-up GPU", "nvidia_version": 91900,
+                 "rows": [{"name": "resnet50", "cold_s": 1.0, "ours": {"median_ms": 2.0, "first_s": 1.0},
+                           "nvidia": {"median_ms": 3.0, "first_s": 1.0}}]}
+        done = self.run_report([result(*ROWS), steps], "--rows", "README.md", "--into", "docs/results.md", "--pages", "docs")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = (self.folder / "README.md").read_text()
+        self.assertIn("| [convolutions and matrix products](docs/bench_contract.md) |", text)
+        self.assertIn("| [training steps of unmodified PyTorch](docs/results.md) |", text)
+
+    def test_paragraphs_have_120_columns(self):
+        self.run_report([result(*ROWS)], "--pages", "docs")
+        for line in (self.folder / "docs/bench_contract.md").read_text().splitlines():
+            self.assertTrue(line.startswith("|") or len(line) <= 120, line)
 
     def test_links_are_those_of_the_page_that_has_them(self):
         (self.folder / "docs").mkdir()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The generated parts of README.md against the tool of this build.
+# The generated parts of README.md, docs/tour.md and docs/scope.md against the tool of this build.
 set -euo pipefail
 root=$(dirname "$(readlink -f "$TEST_SRCDIR/$TEST_WORKSPACE/WORKSPACE")")
 export PYTHONDONTWRITEBYTECODE=1

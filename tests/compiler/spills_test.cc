@@ -336,7 +336,7 @@ TEST_F(SpillsTest, CandidatesOfAttentionHaveNone) {
 }
 
 // Of attention_sm80 only tiles of 16 rows a warp: those of 32 fill all registers, and keep some
-// numbers of rows, which a block needs once, in memory (docs/perf-log.md).
+// numbers of rows, which a block needs once, in memory (docs/log).
 TEST_F(SpillsTest, SmallTilesOfAttentionOnMmaHaveNone) {
   struct Form {
     const char* arch;

@@ -11,7 +11,7 @@ import re
 import sys
 
 # --- layering -------------------------------------------------------------------------------------------
-# docs/architecture.md, section 1: who may include whom. A file belongs to the longest path listed here.
+# Who may include whom. A file belongs to the longest path listed here.
 _IR = ("ir/base", "ir", "ir/graph", "ir/tile")
 _RUNTIME = ("runtime", "runtime/cache", "runtime/cuda")
 _API = ("api", "api/spec", "api/backend", "api/entry", "api/legacy", "include")
@@ -207,6 +207,8 @@ _ENV_OF_TESTS = "KILN_TEST_"
 
 def _tool(name):
     path = pathlib.Path(__file__).resolve().parents[2] / f"tools/{name}.py"
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # tools share code
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -279,6 +281,51 @@ def check_functions(root):
     return [f"{path}: out of date; run tools/gen_functions.py" for path in _tool("gen_functions").stale(root)]
 
 
+# --- pages ----------------------------------------------------------------------------------------------
+# Pages that somebody reads from begin to end.
+PAGE_LINES = {"README.md": 150, "docs/architecture.md": 200}
+_LINK = re.compile(r"\]\(([^()\s]+)\)")
+# A file of the tree, named from its root, from docs/, or as programs include it.
+_FILE = re.compile(r"`([a-z_0-9]+/[\w./-]+\.(?:h|cc|c|cuh|def|inc|py|sh|md|tsv|txt|json|kiln))`")
+_FILE_ROOTS = ("", "docs", "include")
+
+
+def check_markdown(root):
+    """Paragraphs of pages have at most 120 columns, front pages few lines; links lead to files, and files that are named
+    are there."""
+    wrap = _tool("wrap_markdown")
+    findings = []
+    for path in sources(root, (".md",)):
+        name = path.relative_to(root).as_posix()
+        text = path.read_text()
+        findings += [f"{name}:{number}: {columns} columns, {wrap.COLUMNS} are the limit; run tools/wrap_markdown.py {name}"
+                     for number, columns in wrap.too_long(text)]
+        lines = text.count("\n")
+        if lines > PAGE_LINES.get(name, lines):
+            findings.append(f"{name}: {lines} lines, {PAGE_LINES[name]} are the limit")
+        for number, line in wrap.lines_of_text(text, with_rows=True):
+            for target in _LINK.findall(re.sub(r"`[^`]*`", "", line)):
+                if "://" not in target and not (path.parent / target.split("#")[0]).exists():
+                    findings.append(f"{name}:{number}: links to {target}, which does not exist")
+            if name.startswith("docs/log/"):
+                continue  # history
+            for file in _FILE.findall(line):
+                if not any((root / folder / file).exists() for folder in _FILE_ROOTS):
+                    findings.append(f"{name}:{number}: names {file}, which does not exist")
+    return findings
+
+
+def check_index(root):
+    """docs/README.md says of every page in docs/ who reads it."""
+    index = root / "docs/README.md"
+    if not index.exists():
+        return ["docs/README.md: does not exist; it lists the pages of docs/"]
+    listed = {target.split("#")[0] for target in _LINK.findall(index.read_text())}
+    pages = [p for p in sorted((root / "docs").rglob("*.md")) if p != index]
+    return [f"docs/README.md: does not list {name}" for name in (p.relative_to(index.parent).as_posix() for p in pages)
+            if name not in listed and not (name.startswith("log/") and "log/README.md" in listed)]
+
+
 CHECKS = {
     "layering": check_layering,
     "file_length": check_file_length,
@@ -289,6 +336,8 @@ CHECKS = {
     "ops": check_ops,
     "support": check_support,
     "functions": check_functions,
+    "markdown": check_markdown,
+    "index": check_index,
 }
 
 

@@ -24,10 +24,15 @@ class ChecksTest(unittest.TestCase):
         self.write("tests/cases/basic.txt", "y = map.add(a, b)\nz = map(a)\n")
         self.write("bench/results/tested.json", "{}")
         self.write("docs/support.md", checks._tool("gen_support").page(self.root))
+        self.write("docs/README.md", "[a](environment.md) [b](support.md) [c](functions.md)\n")
         for table in ("functions", "legacy", "roles"):
             text = (ROOT / f"api/spec/{table}.tsv").read_text().splitlines(True)
             self.write(f"api/spec/{table}.tsv", "".join(text[:1] + [t for t in text if t.startswith("cudnnScaleTensor")]))
         self.write_functions()
+        for page in list((self.root / "docs").glob("*.md")):
+            for name in checks._FILE.findall(page.read_text()):  # pages name files of the real tree
+                if not (self.root / name).exists():
+                    self.write(name, "// A stand-in.\n")
 
     def write_functions(self):
         for path, text in checks._tool("gen_functions").expected(self.root).items():
@@ -142,10 +147,6 @@ class ChecksTest(unittest.TestCase):
         self.write("docs/environment.md", "nothing\n")
         self.assertEqual(len(self.findings("env")), 1)
 
-    def test_env_finds_a_stale_readme(self):
-        self.write("README.md", "x\n<!-- env:begin -->\n<!-- env:end -->\n")
-        self.assertEqual(len(self.findings("env")), 1)
-
     def test_env_finds_a_row_that_cannot_be_read(self):
         path = self.root / "ir/base/env.def"
         path.write_text(path.read_text() + 'KILN_ENV(X, "KILN_X", kDefault, "", "")\n')
@@ -161,6 +162,70 @@ class ChecksTest(unittest.TestCase):
     def test_an_op_needs_a_case(self):
         self.write("tests/cases/basic.txt", "mapping\n")
         self.assertEqual(len(self.findings("ops")), 1)
+
+    def test_a_line_of_a_page_has_120_columns(self):
+        long = "word " * 24
+        self.write("README.md", f"# {long}x\n\n{long}\n{long}x y\n* {long}x\n")
+        self.assertEqual(self.findings("markdown"), [
+            f"README.md:{number}: {columns} columns, 120 are the limit; run tools/wrap_markdown.py README.md"
+            for number, columns in ((4, 123), (5, 123))])
+
+    def test_rows_links_and_the_text_of_programs_may_be_longer(self):
+        long = "word " * 24
+        self.write("examples/README.md", f"| {long}x |\n\n```\n{long}x\n```\n\n    {long}x\n\n[x](../docs/{'../docs/' * 20}support.md) text\n"
+                                         f"{'x' * 130}\n")
+        self.assertEqual(self.findings("markdown"), [])
+
+    def test_wrapped_pages_say_the_same(self):
+        tool = checks._tool("wrap_markdown")
+        page = ("* an item of " + "many words " * 14 + "2 * 3 and 4. and\n  more of it\n\n```\n" + "code " * 40 + "\n```\n" + "short\nlines\n")
+        wrapped = tool.wrapped(page)
+        self.assertEqual(tool.too_long(wrapped), [])
+        self.assertEqual(wrapped.split(), page.split())
+        self.assertIn("code " * 40, wrapped)
+        self.assertTrue(wrapped.endswith("short\nlines\n"))
+        self.assertNotRegex(wrapped, r"(?m)^  (\*|4\.) ")
+        self.assertEqual(tool.wrapped("x " * 70 + "\n256. And\n"), ("x " * 60).strip() + "\n" + "x " * 10 + "256. And\n")
+        self.assertEqual(tool.wrapped("1. " + "x " * 70 + "\n2. y\n").count("\n2. y\n"), 1)
+
+    def test_heads_of_engines_say_what_is_asked(self):
+        tool = checks._tool("gen_engines")
+        text = "// a, b: does.\n//\n// Takes: x.\n//\n//   a picture  of it\n//\n// How: y\n//   z.\n// \n// Wins: w.\n//\n// Declines: v.\n#include <a>\n// more\n"
+        paragraphs = tool.head(text)
+        self.assertEqual(paragraphs[2:4], ["  a picture  of it", "How: y z."])
+        self.assertEqual(tool.faults("f.cc", paragraphs, ["a", "b"]), [])
+        self.assertEqual(tool.faults("f.cc", paragraphs, ["a"]),
+                         ["f.cc: its head begins with a, b, the file has the rows of a"])
+        self.assertEqual(tool.faults("f.cc", paragraphs[:-1], ["a", "b"]),
+                         ["f.cc: its head has no paragraph that begins with 'Declines:'"])
+        self.assertEqual(len(tool.faults("f.cc", tool.head("#include <a>\n"), ["a"])), 1)
+        self.assertIn("```\na picture  of it\n```", tool.section("f.cc", paragraphs, ["a", "b"], "none"))
+
+    def test_front_pages_are_short(self):
+        self.write("README.md", "x\n" * 151)
+        self.write("docs/environment.md", "x\n" * 500)
+        self.assertEqual(self.findings("markdown"), ["README.md: 151 lines, 150 are the limit"])
+
+    def test_links_lead_to_files(self):
+        self.write("README.md", "[a](docs/support.md#x) [b](https://example.org/x) `[c](nowhere)`\n| [d](docs/nothing.md) |\n")
+        self.assertEqual(self.findings("markdown"), ["README.md:2: links to docs/nothing.md, which does not exist"])
+
+    def test_files_that_pages_name_are_there(self):
+        self.write("README.md", "`docs/support.md`, `ir/base/env.def`, `kiln/x.h`, `x/*.h`, and x/y.h\n| `gone/x.cc` |\n")
+        self.write("include/kiln/x.h", "")
+        self.write("docs/log/2026-11.md", "`gone/x.cc` was there\n")
+        self.assertEqual(self.findings("markdown"), ["README.md:2: names gone/x.cc, which does not exist"])
+
+    def test_the_index_lists_every_page(self):
+        self.write("docs/new.md", "x\n")
+        self.write("docs/log/2026-11.md", "x\n")
+        self.assertEqual(self.findings("index"), ["docs/README.md: does not list log/2026-11.md",
+                                                  "docs/README.md: does not list new.md"])
+        self.write("docs/log/README.md", "x\n")
+        self.write("docs/README.md", "[a](environment.md) [b](support.md) [c](functions.md) [d](log/README.md) [e](new.md)\n")
+        self.assertEqual(self.findings("index"), [])
+        (self.root / "docs/README.md").unlink()
+        self.assertEqual(len(self.findings("index")), 1)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,18 @@
-// The attention_decode engine: its knobs and its row. attention/decode_plan.cc says which groups it
-// takes and what they cost, attention/decode_kernel.cc writes the kernels.
+// attention_decode: attention of few queries over many keys.
+//
+// Takes: from sm_80 on, up to 256 rows of heads and queries that share a head of k and v, which lie
+// in memory as rows of whole 16 bytes, behind page tables of any page size or not.
+//
+// How: the heads that share keys are rows of one tile, so that each key is read once. Keys are
+// split as a model of bandwidth, bytes in flight and multiprocessors says, and a second kernel adds
+// the splits up. Each warp has keys and a ring of copies of its own, and reads page tables a step
+// ahead. decode_plan.cc says which groups it takes and what they cost, decode_kernel.cc writes the
+// kernels.
+//
+// Wins: for decoding: 0.96 to 1.01 of a copy's rate at batch 64 with 32768 keys (H100).
+//
+// Declines: more rows that share a head of keys; rows of k or v that are computed, or that are no
+// whole aligned 16 bytes.
 #include "compiler/engines/attention/decode_plan.h"
 #include "compiler/engines/attention/engines.h"
 #include "compiler/engines/attention/family.h"

@@ -1,5 +1,17 @@
-// The attention_bytes_sm90 engine: knobs, which groups it takes, and the kernel's text. It is
-// attention_sm90 for operands, weights and results of 8 bits.
+// attention_bytes_sm90: attention of 8-bit floats on Hopper.
+//
+// Takes: on sm_90, q, k, v and weights of e4m3 or e5m2 that tensor maps can read, results of 8 bits
+// or f16, absolute maxima of weights and results; rows of up to 256.
+//
+// How: both products on wgmma of 8 bits. Weights are rounded behind the division by the sum, as the
+// graph says, so that scores are multiplied twice. wgmma wants v with keys side by side: two warps
+// of the producer turn it around in shared memory, in the order in which weights lie in registers.
+// Skeleton: attention_bytes_sm90.cuh.
+//
+// Wins: over `attention_sm80`, which widens operands to f16: 206 us for 466 at (2,16,2048,128),
+// full (H200 and H100; cuDNN 9.19, which rounds weights before the division, 107).
+//
+// Declines: other types; operands that are not in memory; other GPUs.
 #include <algorithm>
 
 #include "compiler/engines/attention/engines.h"

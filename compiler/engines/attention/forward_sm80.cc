@@ -1,6 +1,20 @@
-// The attention_sm80 engines, of operands of 16 bits or fewer and of f32: knobs and tiles, which
-// groups it takes, and the kernel's text: the configuration of the skeleton, its numbers, and its
-// functions, of which some load and store.
+// attention_sm80, attention_sm80_tf32, attention_sm80_f32: attention as one kernel on mma.sync.
+//
+// Takes: from sm_80 on, attention of 16-bit or 8-bit operands with any strides, also where operands
+// are computed (casts, pages, offsets); the second engine takes f32 operands and rounds them to
+// TF32, for clients who allow it, the third keeps their bits by three products for one.
+//
+// How: blocks of keys come by asynchronous copies where neighbours lie together, also through pages
+// and offsets, else element by element, with what computes them. A thread's work on its rows is
+// shared with `attention_sm90` (attention_rows.cuh). Rows of f32 across the summed dim, for which
+// ldmatrix has no transposed form, are read 8 bytes a lane in the order in which accumulators lie
+// (attention_products.cuh).
+//
+// Wins: on sm_80 to sm_89 and on Blackwell, for f32, and on Hopper for layouts that tensor maps do
+// not read.
+//
+// Declines: rows longer than 256; tiles that registers do not hold; types of operands, weights and
+// result that differ.
 #include <algorithm>
 
 #include "compiler/engines/attention/engines.h"

@@ -1,5 +1,21 @@
-// The attention_sm90 engine: knobs, which groups it takes, and the kernel's text: the configuration
-// of the skeleton, its numbers and its functions.
+// attention_sm90: softmax(q k) v as one kernel on Hopper, with scores in registers.
+//
+// Takes: on sm_90, attention with f16 or bf16 operands that tensor maps can read, or that lie 16
+// bytes at a time in pages or one sequence behind another; rows of up to 256; any masks, biases,
+// sinks, lengths and dropout that the pattern has (patterns/attention.h).
+//
+// How: both products on wgmma; a factor of all scores is part of the exponential; blocks of keys
+// that masks hide are skipped. Sequences one behind another and pages of 8 places and more are read
+// and written by maps of runs of rows; where no map reads, two warps copy keys and two values,
+// whose rows' places are asked a block ahead. Knobs say groups of warps and keys a block. Here is
+// the kernel's text: the configuration of the skeleton, its numbers and its functions; the
+// skeletons are attention_sm90.cuh, attention_runs_sm90.cuh and attention_loaded_sm90.cuh.
+//
+// Wins: for 16-bit attention on Hopper: cuDNN 9.19 takes 1.32 times as long in the geometric mean
+// of 26 combinations of masks at two shapes, and 0.92 at least (H200).
+//
+// Declines: other GPUs and types; operands that tensor maps do not reach and that are computed; a
+// result that is scattered by elements; rows longer than 256.
 #include <algorithm>
 #include <ranges>
 

@@ -1,5 +1,21 @@
-// The attention_grad_sm80 engines, of operands of 16 bits or fewer and of f32: which groups they
-// take, tiles, and the skeleton's text.
+// attention_grad_sm80, attention_grad_sm80_atomic, attention_grad_sm80_tf32,
+// attention_grad_sm80_f32: gradients of attention on mma.sync.
+//
+// Takes: from sm_80 on, operands of 16 or 8 bits with any strides, also computed ones, as many
+// heads of k and v as of each other, with the gradient of a bias; rows of up to 256, those of v as
+// wide as they like. The last two take f32 operands, rounded to TF32 or exact, with rows as long as
+// shared memory allows.
+//
+// How: five products. A block has 64 or 128 keys, a warp 32 of them and half of the queries (a
+// quarter beyond rows of 128), then as much of the columns, for which two or four warps exchange
+// weights and slopes. It adds to dq in the order of keys or in any order (_atomic); kernels beside
+// its own are those of `attention_grad_sm90`. In f32, sums of dq are rows with the scale in them,
+// which lie in dq itself where it has whole rows one behind another, and one tile that has all keys
+// stores dq with no zeroes before.
+//
+// Wins: on sm_80 to sm_89 and on Blackwell, for f32, and for layouts that tensor maps do not read.
+//
+// Declines: unequal types; rows longer than 256; tiles that registers or shared memory do not hold.
 #include <algorithm>
 #include <limits>
 

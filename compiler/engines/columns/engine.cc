@@ -1,3 +1,18 @@
+// columns: chains of reductions along places that do not lie together, or along rows too long for a
+// block.
+//
+// Takes: batch norm in training and its gradients, statistics of channels, and any other chain of
+// reductions along the dims of its first one, on GPUs.
+//
+// How: one pass over memory a stage by all blocks, and a small kernel between two passes. A mean
+// and the squared distances from it are one pass. Every other pass walks backwards, since the L2
+// cache has what was read last; a result that needs no reduction (a masked gradient) is stored by
+// the first pass and read by the second.
+//
+// Wins: where `rows` declines because of the layout or the length.
+//
+// Declines: the CPU; reductions along other dims than the first one's; fewer than 32 elements a
+// result; more reductions of one pass than are combined at a time.
 #include "compiler/engines/columns/engine.h"
 
 #include <algorithm>

@@ -1,3 +1,20 @@
+// contract_grouped_sm90: products that need nothing of one another, in one launch of wgmma.
+//
+// Takes: on sm_90a, a group of products of f16 or bf16 (the gradients of the weights of some
+// layers) with operands that are contiguous along their own axes, results that are added to, sums
+// of an operand, and operands that are two tensors one behind the other; as many products as a
+// launch has arguments for.
+//
+// How: blocks take tile after tile, whatever product they are of. The second tensor of an operand
+// is a second tensor map, and sums of an operand are its product by ones. Tiles of a last turn that
+// has few are shared by neighbouring blocks; with few tiles the blocks of a cluster make parts of a
+// sum. contract_grouped_sm90.cuh is the skeleton.
+//
+// Wins: for weight gradients of recurrent networks, whose products are too small for the GPU one by
+// one: 295.2 us instead of 392.4 for LSTM T 100 B 64 H 1024 L 2 (H100).
+//
+// Declines: other GPUs and KILN_LAUNCH=minimal; other groups; sequences of several lengths, whose
+// states are computed.
 #include "compiler/engines/contract_grouped/engine.h"
 
 #include <utility>

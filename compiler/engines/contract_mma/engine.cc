@@ -1,8 +1,19 @@
-// The contract_mma engine: the implicit matrix product of contraction.h on mma.sync, for every
-// layout and geometry: what contract_mma/plan.h makes of knobs, and contract_mma/kernel.cc of a
-// plan. contract_mma_tf32 is the same for f32 operands, which it rounds, and contract_mma_atomic
-// adds the slices of a split k in any order: notes are an engine's, so what has one of its own is
-// an engine of its own.
+// contract_mma, contract_mma_tf32, contract_mma_atomic: the implicit matrix product of
+// contraction.h on tensor cores through mma.sync.
+//
+// Takes: operands that are both f16, both bf16 or both i8, or each e4m3 or e5m2, with f32 sums (i8:
+// i32), for any geometry, alignment, prologue and epilogue, from sm_80 on. contract_mma_tf32 takes
+// f32 operands and rounds them; contract_mma_atomic adds the slices of a split k in any order.
+// Notes are an engine's, so that a kind of result with a note of its own is an engine of its own.
+//
+// How: panels come by asynchronous copies where the layout has 16 aligned bytes along k or the
+// rows, else element by element with the prologue; a split k is summed in a fixed order. plan.h
+// says what becomes of knobs, kernel.cc writes the kernel.
+//
+// Wins: on sm_80 to sm_89 and on Blackwell; on Hopper where tensor maps cannot read the operands.
+//
+// Declines: a GPU before sm_80, other types, another compute type. contract_mma_atomic is for
+// clients that name it.
 #include "compiler/engines/contract_mma/engine.h"
 
 #include <algorithm>

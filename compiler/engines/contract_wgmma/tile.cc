@@ -1,6 +1,6 @@
 // See the header. The model counts clocks of one SM: tensor cores, the way from L2, shared memory;
 // the slowest of them is a step's time. Its numbers are from measurements on an H200
-// (docs/perf-log.md).
+// (docs/log).
 #include "compiler/engines/contract_wgmma/tile.h"
 
 #include <algorithm>

@@ -1,5 +1,11 @@
-// The conv_first_layer engine: fprop, wgrad (conv_first_layer/wgrad.cc) and dgrad
-// (conv_first_layer/dgrad.cc) of a few input channels on mma.m16n8k16, for f16 and bf16. Of fprop:
+// conv_first_layer: fprop, wgrad (wgrad.cc) and dgrad (dgrad.cc) of a few input channels on
+// mma.m16n8k16.
+//
+// Takes: from sm_80 on, f16 or bf16 operands and f32 sums, one group, fprop and wgrad with 1 to 4
+// input channels, dgrad with 1 to 8 and strides up to 4.
+//
+// How: k runs through each filter row, so that few channels waste little of mma.sync; a dgrad makes
+// the outputs of all stride phases as columns of one product. For fprop:
 //
 //   block    a few output rows of one image, up to 128 columns of them, times 32 or 64 filters; its
 //            filters stand in shared memory in the order of fragments, made once for `steps` such
@@ -18,6 +24,12 @@
 //
 // What a chunk holds past the end of its run belongs to other pixels. It is multiplied by zero, and
 // since that may be NaN, it is cleared where chunks are not full.
+//
+// Wins: for the first layer of a network: 7x7 stride 2, 3 channels 224x224, N 256 takes 235 us
+// forward where cuDNN 9.19 takes 556 (H200).
+//
+// Declines: more channels or groups; filters whose products or fragments have no room; sums longer
+// than one chain of products may be; results that are reduced in the group.
 #include "compiler/engines/conv_first_layer/engine.h"
 
 #include <algorithm>

@@ -1,5 +1,21 @@
-// The conv_halo_sm90 engine: knobs, which groups it takes, and the kernels' text: the configuration
-// of the skeletons, their numbers, and the functions that take a tile through the epilogue.
+// conv_halo_sm90: convolutions of stride 1 with few channels on Hopper's tensor cores, from tiles
+// whose halo is loaded once.
+//
+// Takes: on sm_90a, fprop and dgrad with up to 64 channels along k and wgrad with any, one group,
+// f16 or bf16, f32 sums, filters of 1 to 3 spatial dims.
+//
+// How: a tile and its halo stand in shared memory once; a tap is another start of wgmma's operand.
+// Filters with planes along depth add them up one by one, weights coming anew for each pair of
+// tiles. plan.h says what becomes of an operation, conv_halo_sm90.cuh and wgrad_halo_sm90.cuh how
+// it runs; here are knobs and the kernels' text: the configuration of the skeletons, their numbers,
+// and the functions that take a tile through the epilogue.
+//
+// Wins: for 3x3, 3x3x3 and the like with 64 channels, where im2col is bound by the L2 cache: 80.3
+// us instead of 128.4 for 64 channels @56x56, N 256 (H200).
+//
+// Declines: another stride; groups; an operand that a prologue computes; results that are reduced
+// in the group; filters, halos or rows that do not fit a box; sums longer than one chain of
+// products may be.
 #include "compiler/engines/conv_halo/engine.h"
 
 #include <algorithm>

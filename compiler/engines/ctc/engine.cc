@@ -1,3 +1,16 @@
+// ctc: the CTC loss and its gradient.
+//
+// Takes: every `ctc_loss`, on every device.
+//
+// How: five kernels (engine.h). A sample's paths forward and backward are a block's each, states in
+// registers and the last two frames in shared memory (or all in global memory, and on the CPU);
+// logarithms have an offset for each frame; then a warp for each frame adds the shares of a symbol
+// in the order of labels.
+//
+// Wins: always, since no other engine takes such groups; cuDNN 9.19's faster algorithm takes 2.34
+// times as long in the mean of five problems with labels on the device (H100).
+//
+// Declines: other groups.
 #include "compiler/engines/ctc/engine.h"
 
 #include "compiler/engines/ctc/kernels.h"

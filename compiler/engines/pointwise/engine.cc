@@ -1,11 +1,22 @@
-// The pointwise engine. Three schedules, chosen by layout class alone:
+// pointwise: groups of maps and views, a vector of outputs a thread.
+//
+// Takes: every group without contraction, reduction, window, recurrence or segment, of any rank,
+// type, strides and device, with several results; views, broadcasts and constants dissolve into
+// addresses and expressions.
+//
+// How: dims are collapsed, then the layout class alone chooses a schedule. On the CPU blocks of the
+// outer dims go over threads, and the inner dim is a vector loop.
 //
 //   vector     all tensors walk the innermost dim with stride 1 or 0: 16-byte copies, one lane loop
 //   transpose  some input is contiguous along another dim: 64x64 tiles through shared memory
 //              (transpose.cc)
 //   strided    anything else: one element a thread, coalesced along the output
+//   scatter    what is added at computed places, by atomic additions in any order; elements that
+//              share the place of a gather are one thread's (scatter.cc)
 //
-// On the CPU: blocks of the outer dims over threads, the inner dim as a vector loop.
+// Wins: always, since no other engine takes such groups. Plain graphs move bytes at a copy's rate.
+//
+// Declines: a group that has one of the five anchors, and names it.
 #include "compiler/engines/pointwise/engine.h"
 
 #include <algorithm>

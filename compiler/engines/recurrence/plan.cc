@@ -40,7 +40,7 @@ int ElementRegisters(const RecurrencePlan& p) {
 
 // A stage of a stack asks for what is below, and multiplies it, while its own states are on their
 // way, which hides little of it, and of a gradient nothing: that sends all gates up and reads more
-// from memory. Seen on an H200 (docs/perf-log.md): steps of 2.3 us forward and 2.7 to 3.4 of
+// from memory. Seen on an H200 (docs/log): steps of 2.3 us forward and 2.7 to 3.4 of
 // gradients, for which 2.0 to 2.4 were predicted.
 double BelowSeconds(const RecurrencePlan& plan, double work) {
   constexpr double kAskSeconds = 0.6e-6, kHiddenSeconds = 0.15e-6, kSecondsOfMemory = 0.4e-6;
@@ -49,7 +49,7 @@ double BelowSeconds(const RecurrencePlan& plan, double work) {
 }
 
 // A step waits for the exchange, and then multiplies, adds up and makes cells one after the other.
-// Seen on an H100 (docs/perf-log.md): a counter that blocks arrive at and thread 0 polls takes 0.86
+// Seen on an H100 (docs/log): a counter that blocks arrive at and thread 0 polls takes 0.86
 // us for 16 blocks and 0.98 for 128, reading what the others have written 0.3 us and its bytes.
 // With numbers a step is one way there and back, until many blocks ask for few bytes again and
 // again. Few loads on their way take longer, by about the time of some dozens of instructions each
@@ -106,7 +106,7 @@ int64_t ResidentClusters(const Target& target, int64_t blocks) {
 }
 // A product of a cluster's states, which lie in shared memory. A step is one way to the others,
 // what is sent on it, and cells; of products and sums half is done while states still come. Seen on
-// an H100 (docs/perf-log.md): LSTM of 128 to 512 units 0.96 to 1.12 us a step with one sequence,
+// an H100 (docs/log): LSTM of 128 to 512 units 0.96 to 1.12 us a step with one sequence,
 // 1.22 to 1.81 with 16, GRU 0.76 to 0.93 and 0.92 to 1.62. A gradient waits for what the forward
 // pass has kept, too.
 double ClusteredSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p,

@@ -1,7 +1,7 @@
 // RecurrencePlan: how the blocks of recurrence_sm80 divide a recurrent layer, where its matrix
 // stays, and what a step is thought to take. All blocks have to be resident together, which is
 // decided here: a block has a multiprocessor of its own, so that a grid of at most as many is. Two
-// of half the size on each were not faster (docs/perf-log.md).
+// of half the size on each were not faster (docs/log).
 //
 //   a block    `units` units of a direction (and their gates), `columns` sequences
 //   a warp     a share of the rows (of one or two) and of the depth of the matrix, `chunks` times

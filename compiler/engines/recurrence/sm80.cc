@@ -1,7 +1,24 @@
-// The recurrence_sm80 engines: which groups they take, knobs, and the kernel's text: the
-// configuration of the skeleton, its numbers, and the functions that reach the tensors. A small
-// kernel before sets the counters to 0. Projected states have a skeleton of their own, with a
-// second product in each step.
+// recurrence_sm80, recurrence_sm80_tf32, recurrence_sm80_f32: loops over time whose recurrent
+// matrix stays on the chip.
+//
+// Takes: from sm_80 on, a recurrence or its gradient with f16 or bf16 states and matrices; the
+// second engine takes f32 ones and rounds them to TF32, the third multiplies f32 as it is, on FMA
+// units. An LSTM may have a projection.
+//
+// How: a persistent launch a layer. Blocks have a few units of a direction and a group of
+// sequences, keep their share of the matrix in registers and shared memory, and multiply on
+// mma.sync what they read from the L2 cache; a part that has no room on the chip is copied as
+// fragments once and streamed at each step through a ring that each lane fills for itself (not in
+// exact f32). A counter for each group says that all parts of a step's states are there; where few
+// bytes are exchanged, the number of the step lies beside each 4 of them instead. On sm_90 the
+// parts of a group may be one cluster, which stores states into one another's shared memory. A
+// projection is a second product in each step, with a second exchange. A small kernel before sets
+// the counters to 0. Skeletons: recurrence_sm80.cuh, recurrence_projected_sm80.cuh.
+//
+// Wins: for most layers of 16 bits and f32; a step of H 1024, B 64 takes 3.95 us forward (H100).
+//
+// Declines: other types; KILN_LAUNCH=minimal; more blocks than run at a time, since they wait for
+// one another; exact f32 matrices that the chip does not hold.
 #include "compiler/engines/recurrence/sm80.h"
 
 #include <algorithm>

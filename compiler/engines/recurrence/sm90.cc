@@ -1,5 +1,21 @@
-// The recurrence_sm90 engines: which groups they take, knobs, and the kernel's text. A small kernel
-// before sets the counters to 0.
+// recurrence_sm90, recurrence_sm90_tf32: loops over time on wgmma, for many sequences and for
+// matrices that the chip does not hold.
+//
+// Takes: on sm_90, a recurrence or its gradient with f16 or bf16 states and matrices, or f32 ones
+// rounded to TF32, without a projection.
+//
+// How: 64 or 128 sequences are the left operand of wgmma, the rows of a block's units the right
+// one. States, and the part of the matrix that shared memory does not hold, lie in memory as they
+// will in shared memory, so that one thread brings them by bulk copies through a ring, with no
+// tensor map. A cluster's blocks share the depth of a product and add up each other's sums;
+// clusters are no more than every board with these instructions has room for. A small kernel before
+// sets the counters to 0. Skeleton: recurrence_sm90.cuh.
+//
+// Wins: for B 64 and more with large matrices: LSTM B 64 H 2048 forward 249.6 us for 20 steps where
+// `recurrence_sm80` takes 336.4 (H100).
+//
+// Declines: other GPUs and types; projected states; more rows of the matrix a block than it has
+// accumulators for; more blocks than run at a time.
 #include "compiler/engines/recurrence/sm90.h"
 
 #include <array>

@@ -111,7 +111,7 @@ struct RingRates {
 // The forward row is fitted to 35 splits of LSTMs of 64 to 512 sequences and 1024 and 2048 units, 6
 // to 45 us a step on an H100; that of gradients to 56 splits of LSTMs, GRUs and tanh of 32 to 256
 // sequences and 512 to 2048 units, with what the first load and spilled registers take
-// (docs/perf-log.md).
+// (docs/log).
 constexpr RingRates kForwardRates = {1.5e-6, 0.67e-6, 1500, 0.31, 95, 95, 0};
 constexpr RingRates kGradientRates = {0.5e-6, 1.5e-6, 1500, 0.54, 138, 138, 51};
 

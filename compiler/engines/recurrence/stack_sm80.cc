@@ -1,3 +1,19 @@
+// recurrence_stack_sm80, recurrence_stack_sm80_tf32: recurrent layers of one direction as a
+// wavefront in one launch.
+//
+// Takes: from sm_80 on, two or more layers one above the other (recurrence_stack.h) with what lies
+// between them, and their gradients, without projections; f16 or bf16, or f32 rounded to TF32.
+//
+// How: each layer has its share of the multiprocessors, where it is as `recurrence_sm80`. Between
+// two steps of its own states, while these are on their way, it multiplies what the layer below has
+// made of a later step, scaled by dropout there; that has a copy for each step, so that nobody
+// waits for those above. Skeleton: recurrence_stack_sm80.cuh.
+//
+// Wins: for small matrices and few sequences: inference of LSTM T 128 B 64 H 256 L 2 takes 327 us
+// for 368 by layers (H200).
+//
+// Declines: where the models say that layers one after the other are faster, with both times; other
+// types.
 #include "compiler/engines/recurrence/stack_sm80.h"
 
 #include <algorithm>

@@ -1,3 +1,18 @@
+// recurrence_steps, recurrence_steps_tf32: a recurrent layer whose every step is a launch of
+// wgmma_sm90 and one of cells.
+//
+// Takes: on sm_90, a layer or its gradient of f16, bf16 or f32 as TF32, of up to 512 steps, without
+// a projection, whose matrices tensor maps reach.
+//
+// How: states are in scratch memory between the launches (recurrence_step_cells.cuh). Persistent
+// engines read the states of a group of sequences, and the part of the matrix that they do not
+// hold, into every multiprocessor; tiles that share both operands read less than half of that.
+//
+// Wins: where a step's product fills the GPU by itself: the gradient of LSTM B 256 H 2048 takes 769
+// us where `recurrence_sm90` took 922 (H100).
+//
+// Declines: projected states; more than 512 steps; a matrix that is computed; and what `wgmma_sm90`
+// declines of the product of a step.
 #include "compiler/engines/recurrence/steps.h"
 
 #include <algorithm>

@@ -1,3 +1,15 @@
+// reduce: groups around one or more reductions over the same dims.
+//
+// Takes: every such group, with any maps and views before and after, of any type, strides and
+// device.
+//
+// How: a row or a column schedule, by where the reduced dims lie; one stage, or two with partial
+// results in the workspace. The order of summation is fixed, so that results are the same each
+// time. The kernels are reduction/reduce_gpu.cc and reduce_cpu.cc.
+//
+// Wins: where a chain of reductions is no `rows` or `columns` group, and on the CPU.
+//
+// Declines: a group whose anchor is no reduction.
 #include "compiler/engines/reduce/engine.h"
 
 #include "compiler/engines/knob_types.h"

