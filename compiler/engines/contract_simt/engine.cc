@@ -1,5 +1,5 @@
 // The contract_simt engine: a tiled implicit matrix product (contraction.h) on FMA units, for every
-// contraction there is: any types, layouts, geometry and prologue. Schedules: contract_simt/gpu.cc,
+// contraction there is: any types, layouts, geometry and prologue. Kernels: contract_simt/gpu.cc,
 // contract_simt/cpu.cc.
 //
 // Prologues run where an operand is read: out-of-range and padded positions are zero *after* the

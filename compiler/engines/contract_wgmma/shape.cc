@@ -1,3 +1,5 @@
+// The numbers of a launch of wgmma_sm90, members of the skeleton's shape: tiles and their order,
+// the slices of k, the phases of a strided dgrad. See contract_wgmma/kernel.h.
 #include <algorithm>
 #include <string>
 
