@@ -12,7 +12,7 @@ using tile::Expr;
 
 // ---- rows
 
-OperandRows::OperandRows(const MmaContext& context, const MmaBlock& block, bool is_a)
+MmaRows::MmaRows(const MmaContext& context, const MmaBlock& block, bool is_a)
     : x_(context),
       batch_(block.batch),
       is_a_(is_a),
@@ -21,7 +21,7 @@ OperandRows::OperandRows(const MmaContext& context, const MmaBlock& block, bool 
       first_(is_a ? block.first_m : block.first_n),
       size_(is_a ? block.m_size : block.n_size) {}
 
-bool OperandRows::WritePlaces(Block& body) {
+bool MmaRows::WritePlaces(Block& body) {
   KernelBuilder& b = x_.b;
   const Index& extents = axis().extents;
   const auto several =
@@ -43,11 +43,11 @@ bool OperandRows::WritePlaces(Block& body) {
   return true;
 }
 
-Expr OperandRows::PlaceAt(size_t dim, const Expr& local) const {
+Expr MmaRows::PlaceAt(size_t dim, const Expr& local) const {
   return x_.b.Idx(static_cast<int64_t>(dim) * count_) + local;
 }
 
-Index OperandRows::Dims(Block& out, const Expr& local, const Expr& row) const {
+Index MmaRows::Dims(Block& out, const Expr& local, const Expr& row) const {
   if (places_.empty()) return Unravel(out, row);
   KernelBuilder& b = x_.b;
   Index index;
@@ -63,11 +63,11 @@ Index OperandRows::Dims(Block& out, const Expr& local, const Expr& row) const {
   return index;
 }
 
-Index OperandRows::Unravel(Block& out, const Expr& row) const {
+Index MmaRows::Unravel(Block& out, const Expr& row) const {
   return x_.b.Unravel(out, row, axis().extents, axis().values, name());
 }
 
-Operand OperandRows::Element(Block& out, const Index& row, const Index& k) const {
+Operand MmaRows::Element(Block& out, const Index& row, const Index& k) const {
   return is_a_ ? x_.c.at_a(out, batch_, row, k) : x_.c.at_b(out, batch_, k, row);
 }
 

@@ -14,9 +14,9 @@
 namespace kiln::compiler {
 
 // The places along the operand's rows (m of A, n of B): their dims, and whether they exist.
-class OperandRows {
+class MmaRows {
  public:
-  OperandRows(const MmaContext& context, const MmaBlock& block, bool is_a);
+  MmaRows(const MmaContext& context, const MmaBlock& block, bool is_a);
 
   graph::TensorId tensor() const { return is_a_ ? x_.c.a : x_.c.b; }
   tile::Expr At(const tile::Expr& local) const { return first_ + local; }
@@ -93,7 +93,7 @@ class OperandPanel {
   int count_, pitch_, chunks_;  // rows; elements of a panel's line; chunks that one thread brings
   int64_t size_;                // of a panel
   bool along_k_;                // by elements: neighbouring threads read along k
-  OperandRows rows_;
+  MmaRows rows_;
   tile::Expr end_k_;
   std::string panel_ = {}, fragments_ = {};
   tile::Expr row_in_ = {}, k_in_ = {};  // in a panel, of this thread's first asynchronous chunk
