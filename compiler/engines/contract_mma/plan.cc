@@ -20,7 +20,7 @@ using graph::TensorId;
 constexpr int kWarpTile = 64 * 64;
 // Of a thread that has as many totals beside them, and elements on their way or not.
 constexpr int kFoldedAccumulators = 64, kFoldedBesideElements = 32;
-// Room for the rows' places (contract_mma/kernel.cc).
+// Room for the rows' places (contract_mma/panel.h).
 constexpr int64_t kPlacesBytes = 8 * 1024;
 
 // The output's neighbours in memory lie along m.
@@ -131,7 +131,7 @@ void FitShared(MmaPlan& plan, const Target& target, int depth_bytes, int stages,
   if (!fits(depth_bytes, stages)) fits(64, 2);
 }
 
-// Bytes of places[dim][row] of one side (contract_mma/kernel.cc, WritePlaces).
+// Bytes of places[dim][row] of one side (contract_mma/panel.h, WritePlaces).
 int64_t PlacesBytes(const Graph& g, const Node& node, bool is_m, OperandPath path, int rows) {
   if (path == OperandPath::kRows || node.op == GraphOp::kMatmul) return 0;
   // The side that is made of several dims: the pixels of the result, or wgrad's taps.

@@ -14,9 +14,9 @@ using tile::Expr;
 constexpr int kDepth = 64;
 constexpr int kPatchM = 4, kPatchN = 16;  // in registers
 
-class CpuSchedule : private ContractTiles {
+class SimtCpuKernel : private ContractTiles {
  public:
-  CpuSchedule(const EpilogueReductions& group, const Target& target, int tile_m, int tile_n)
+  SimtCpuKernel(const EpilogueReductions& group, const Target& target, int tile_m, int tile_n)
       : ContractTiles(group.tile(), target, {tile_m, tile_n, kDepth},
                       fmt::format("contract_simt: tile {}x{}x{}", tile_m, tile_n, kDepth)),
         tile_m_(tile_m),
@@ -169,7 +169,7 @@ class CpuSchedule : private ContractTiles {
 
 Lowered LowerSimtCpu(const EpilogueReductions& group, const Target& target, int tile_m,
                      int tile_n) {
-  return CpuSchedule(group, target, tile_m, tile_n).Lower();
+  return SimtCpuKernel(group, target, tile_m, tile_n).Lower();
 }
 
 }  // namespace kiln::compiler

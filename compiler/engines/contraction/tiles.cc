@@ -135,25 +135,19 @@ void ContractTiles::StoreElement(Block& out, const Expr& m, const Expr& n, const
   const Index ni = b_.Unravel(inside, n, c_.n.extents, c_.n.values, "on");
   const Index at = c_.at_out(batch_, mi, ni);
   ValueScope values(b_, inside);
-  StoreOutputs(inside, values, at, accumulator, taken);
+  StoreOutputs(b_, inside, values, c_.out, at, accumulator, taken);
   out.push_back(
       {tile::If{tile::And(tile::Lt(m, m_size_), tile::Lt(n, n_size_)), std::move(inside), {}}});
 }
 
-void ContractTiles::StoreOutputs(Block& out, ValueScope& values, const Index& at,
-                                 const Expr& accumulator, const Taken& taken) {
-  const graph::Graph& g = group_.graph;
-  values.Bind(c_.out, at, RoundThrough(g[c_.out].dtype, accumulator));
-  if (taken) taken(out, values, at);
+void StoreOutputs(KernelBuilder& b, Block& out, ValueScope& values, TensorId result,
+                  const Index& at, const Expr& accumulator, const ElementVisitor& visit) {
+  const graph::Graph& g = b.graph();
+  values.Bind(result, at, RoundThrough(g[result].dtype, accumulator));
+  if (visit) visit(out, values, at);
   for (TensorId y : graph::Outputs(g))
-    out.push_back({tile::Store{b_.Pointer(y), b_.Offset(y, at),
-                               tile::Cast(g[y].dtype, values.Value(y, at))}});
-}
-
-Expr ContractTiles::Zero(DType type) const {
-  const DType arithmetic = ArithmeticType(type);
-  return tile::Cast(type,
-                    IsFloat(arithmetic) ? tile::Float(0, arithmetic) : tile::Int(0, arithmetic));
+    out.push_back(
+        {tile::Store{b.Pointer(y), b.Offset(y, at), tile::Cast(g[y].dtype, values.Value(y, at))}});
 }
 
 // ---- split-K
@@ -202,7 +196,7 @@ void ContractCombine::Lower(Lowered& lowered) {
   const Index at = columns_outside_ ? c_.at_out(part(0, batches), three, two)
                                     : c_.at_out(part(0, batches), two, three);
   ValueScope scope(b_, inside);
-  StoreOutputs(inside, scope, at, tile::Load(sum, c_.accumulator, b_.Idx(0)));
+  StoreOutputs(b_, inside, scope, c_.out, at, tile::Load(sum, c_.accumulator, b_.Idx(0)));
   body.push_back({tile::If{tile::Lt(i, count), std::move(inside), {}}});
   const int64_t blocks = CeilDiv(total, kThreads);
   b_.Finish(BlockAndThread(t(), b_.Arg("blocks", blocks), kThreads, std::move(body)),

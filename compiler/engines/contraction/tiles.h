@@ -7,6 +7,7 @@
 
 #include "compiler/engines/contraction/contraction.h"
 #include "compiler/engines/engine.h"
+#include "compiler/kernel/loops.h"
 
 namespace kiln::compiler {
 
@@ -27,6 +28,14 @@ double TiledSeconds(const Group& group, const Target& target, const TileShape& s
 // `channels_last` says which neighbours threads hold: channels, or pixels.
 double ScatteredSeconds(const Group& group, const Target& target, bool channels_last = true);
 
+// What else is done with an element of the result that is inside.
+using ElementVisitor = std::function<void(tile::Block& out, ValueScope& values, const Index& at)>;
+
+// The epilogue at a place of `result` that is inside: the accumulator through the group's maps to
+// its outputs. `values` is a scope over `out`.
+void StoreOutputs(KernelBuilder& b, tile::Block& out, ValueScope& values, graph::TensorId result,
+                  const Index& at, const tile::Expr& accumulator, const ElementVisitor& visit = {});
+
 class ContractTiles {
  protected:
   // `swapped` makes the transposed product, see Swapped.
@@ -40,10 +49,7 @@ class ContractTiles {
   template <class F>
   void Loop(tile::Block& out, const std::string& wish, tile::Expr extent, tile::Bind bind,
             F&& fill) {
-    const std::string name = b_.Name(wish);
-    tile::Block body;
-    fill(body, Var(name));
-    out.push_back({tile::For{name, t(), std::move(extent), bind, std::move(body)}});
+    compiler::Loop(b_, out, wish, std::move(extent), bind, fill);
   }
 
   // Which tile this block makes, and the sizes as parameters.
@@ -67,19 +73,14 @@ class ContractTiles {
   Index UnravelDepth(tile::Block& out, const tile::Expr& k);
   tile::Expr InRange(bool is_a, const tile::Expr& row, const tile::Expr& k) const;
 
-  // What else is done with an element of the result that is inside.
-  using Taken = std::function<void(tile::Block& out, ValueScope& values, const Index& at)>;
+  using Taken = ElementVisitor;
 
   // The epilogue: the accumulator at (m, n), if that is inside, through the group's maps to its
   // outputs.
   void StoreElement(tile::Block& out, const tile::Expr& m, const tile::Expr& n,
                     const tile::Expr& accumulator, const Taken& taken = {});
 
-  // The same at a place of the output that is inside, through `values`, a scope over `out`.
-  void StoreOutputs(tile::Block& out, ValueScope& values, const Index& at,
-                    const tile::Expr& accumulator, const Taken& taken = {});
-
-  tile::Expr Zero(DType type) const;
+  tile::Expr Zero(DType type) const { return ZeroOf(type); }
 
   const Group& group_;
   TileShape shape_;

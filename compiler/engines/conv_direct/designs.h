@@ -6,22 +6,22 @@
 namespace kiln::compiler {
 
 // Half the k of a product: the channels of one register set at column tap `s`; set -1 is empty.
-struct MmaSource {
+struct DirectMmaSource {
   int64_t s;
   int set;  // k-th of those that an output set takes
 };
-struct MmaFragment {
+struct DirectMmaFragment {
   int64_t kd, r, phase;
-  MmaSource source[2];
+  DirectMmaSource source[2];
 };
 // The products of one output at each of its taps, of phase `phase` along its row.
-struct MmaPlan {
+struct DirectMmaPlan {
   int sets = 1;
-  std::vector<MmaFragment> fragments = {};
+  std::vector<DirectMmaFragment> fragments = {};
 };
-MmaPlan MmaPlanOf(const ConvShape& shape, int run);
+DirectMmaPlan MmaPlanOf(const ConvShape& shape, int run);
 // Of a block.
-int64_t MmaSharedBytes(const MmaPlan& plan);
+int64_t MmaSharedBytes(const DirectMmaPlan& plan);
 
 Lowered LowerDirectMma(const Group& group, const Target& target, const ConvShape& shape,
                        const DirectKnobs& knobs);

@@ -20,10 +20,10 @@ using tile::Expr;
 constexpr int kThreads = 128, kMaxWidth = 32;
 constexpr int64_t kMostFilterBytes = 24 * 1024;  // of a block, so that several are resident
 
-class Schedule : private ConvDirectTiles {
+class DirectSimtKernel : private ConvDirectTiles {
  public:
-  Schedule(const Group& group, const Target& target, const ConvShape& shape,
-           const DirectKnobs& knobs)
+  DirectSimtKernel(const Group& group, const Target& target, const ConvShape& shape,
+                   const DirectKnobs& knobs)
       : ConvDirectTiles(group, target, shape, SizesFor(group, shape, knobs, 1),
                         fmt::format("conv_direct: rows={}, cols={}, steps={}", knobs.rows,
                                     knobs.cols, knobs.steps)),
@@ -224,7 +224,7 @@ SimtLanes SimtLanesOf(const Group& group, const ConvShape& shape) {
 
 Lowered LowerDirectSimt(const Group& group, const Target& target, const ConvShape& shape,
                         const DirectKnobs& knobs) {
-  return Schedule(group, target, shape, knobs).Lower();
+  return DirectSimtKernel(group, target, shape, knobs).Lower();
 }
 
 }  // namespace kiln::compiler

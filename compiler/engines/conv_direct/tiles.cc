@@ -55,12 +55,6 @@ ConvDirectTiles::ConvDirectTiles(const Group& group, const Target& target, const
   for (const char* reserved : {"bx", "tx", "step"}) b_.Name(reserved);
 }
 
-Expr ConvDirectTiles::Zero(DType type) const {
-  const DType arithmetic = ArithmeticType(type);
-  return tile::Cast(type,
-                    IsFloat(arithmetic) ? tile::Float(0, arithmetic) : tile::Int(0, arithmetic));
-}
-
 ConvDirectTiles::Place ConvDirectTiles::PlaceAt(Block& out, const Expr& row_tile,
                                                 const Expr& block) {
   const Dims& dims = group_.graph[shape_.out].dims;
@@ -141,12 +135,12 @@ Expr ConvDirectTiles::OutputGuard(const Place& place, int64_t i, int64_t j) {
   return tile::And(tile::Lt(place.row + b_.Idx(i), b_.Extent(shape_.out, RowDim())), in_col);
 }
 
-Index ConvDirectTiles::FilterIndex(Expr filter, Expr channel, int64_t kd, int64_t r,
-                                   int64_t s) const {
+Index DirectFilterIndex(const KernelBuilder& b, const ConvShape& shape, Expr filter, Expr channel,
+                        int64_t kd, int64_t r, int64_t s) {
   Index index = {std::move(filter), std::move(channel)};
   const int64_t taps[] = {kd, r, s};
-  for (int64_t axis = 0; axis < shape_.spatial; ++axis)
-    index.push_back(b_.Idx(shape_.FilterTap(axis, taps[3 - shape_.spatial + axis])));
+  for (int64_t axis = 0; axis < shape.spatial; ++axis)
+    index.push_back(b.Idx(shape.FilterTap(axis, taps[3 - shape.spatial + axis])));
   return index;
 }
 

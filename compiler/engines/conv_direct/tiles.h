@@ -15,6 +15,7 @@
 #include "compiler/engines/contraction/conv_shape.h"
 #include "compiler/engines/engine.h"
 #include "compiler/kernel/lane_access.h"
+#include "compiler/kernel/loops.h"
 
 namespace kiln::compiler {
 
@@ -35,6 +36,10 @@ DirectSizes SizesFor(const Group& group, const ConvShape& shape, const DirectKno
 // Distinct inputs that `count` neighbouring outputs read along an axis, ascending.
 std::vector<int64_t> WindowOf(const AxisMap& map, int64_t count);
 
+// Index of w for a filter, a channel of its group and taps in walking order (depth, row, column).
+Index DirectFilterIndex(const KernelBuilder& b, const ConvShape& shape, tile::Expr filter,
+                        tile::Expr channel, int64_t kd, int64_t r, int64_t s);
+
 class ConvDirectTiles {
  protected:
   ConvDirectTiles(const Group& group, const Target& target, const ConvShape& shape,
@@ -45,10 +50,7 @@ class ConvDirectTiles {
   template <class F>
   void Loop(tile::Block& out, const std::string& wish, tile::Expr extent, tile::Bind bind,
             F&& fill) {
-    const std::string name = b_.Name(wish);
-    tile::Block body;
-    fill(body, Var(name));
-    out.push_back({tile::For{name, t(), std::move(extent), bind, std::move(body)}});
+    compiler::Loop(b_, out, wish, std::move(extent), bind, fill);
   }
 
   // Where a worker stands: what its window is addressed by.
@@ -75,13 +77,11 @@ class ConvDirectTiles {
   // An output's place, and whether it exists.
   Index OutputIndex(const Place& place, const tile::Expr& channel, int64_t i, int64_t j) const;
   tile::Expr OutputGuard(const Place& place, int64_t i, int64_t j);
-  // Index of w for a filter, a channel of its group and taps in walking order (depth, row, column).
-  Index FilterIndex(tile::Expr filter, tile::Expr channel, int64_t kd, int64_t r, int64_t s) const;
 
   int64_t depth_taps() const { return shape_.spatial == 3 ? shape_.taps[0] : 1; }
   int64_t out_channels() const { return group_.graph[shape_.out].dims[1]; }
   int64_t in_channels() const { return group_.graph[shape_.in].dims[1]; }
-  tile::Expr Zero(DType type) const;
+  tile::Expr Zero(DType type) const { return ZeroOf(type); }
 
   const Group& group_;
   ConvShape shape_;

@@ -30,10 +30,10 @@ ConvShape Forward(ConvShape shape) {
   return shape;
 }
 
-class Schedule : private ConvDirectTiles {
+class DirectWgradKernel : private ConvDirectTiles {
  public:
-  Schedule(const Group& group, const Target& target, const ConvShape& shape,
-           const DirectKnobs& knobs)
+  DirectWgradKernel(const Group& group, const Target& target, const ConvShape& shape,
+                    const DirectKnobs& knobs)
       : ConvDirectTiles(group, target, Forward(shape), SizesFor(group, Forward(shape), knobs, 1),
                         fmt::format("conv_direct: depthwise wgrad, rows={}, cols={}, first of two "
                                     "stages",
@@ -247,7 +247,7 @@ int WgradLanesOf(const Group& group, const ConvShape& shape) {
 
 Lowered LowerDirectWgrad(const Group& group, const Target& target, const ConvShape& shape,
                          const DirectKnobs& knobs) {
-  return Schedule(group, target, shape, knobs).Lower();
+  return DirectWgradKernel(group, target, shape, knobs).Lower();
 }
 
 }  // namespace kiln::compiler

@@ -1,5 +1,5 @@
-// conv_first_layer: fprop, wgrad (wgrad.cc) and dgrad (dgrad.cc) of a few input channels on
-// mma.m16n8k16.
+// conv_first_layer: fprop (fprop.cc), wgrad (wgrad.cc) and dgrad (dgrad.cc) of a few input channels
+// on mma.m16n8k16.
 //
 // Takes: from sm_80 on, f16 or bf16 operands and f32 sums, one group, fprop and wgrad with 1 to 4
 // input channels, dgrad with 1 to 8 and strides up to 4.
@@ -38,20 +38,17 @@
 #include "compiler/engines/contraction/epilogue_reductions.h"
 #include "compiler/engines/contraction/tiles.h"
 #include "compiler/engines/conv_first_layer/dgrad.h"
+#include "compiler/engines/conv_first_layer/fprop.h"
 #include "compiler/engines/conv_first_layer/tiles.h"
 #include "compiler/engines/conv_first_layer/wgrad.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/kernel/accumulation.h"
-#include "compiler/kernel/lane_access.h"
 #include "compiler/machine/machine.h"
 
 namespace kiln::compiler {
 namespace {
 
 using graph::Tensor;
-using tile::Bind;
-using tile::Block;
-using tile::Expr;
 
 constexpr int kPixelsDomain[] = {64, 32, 16};
 constexpr int kRowsDomain[] = {4, 8, 2, 7};
@@ -77,265 +74,6 @@ FirstLayerKnobs KnobsOf(std::span<const int> knobs) {
 FirstLayerDgradKnobs DgradKnobsOf(std::span<const int> knobs) {
   return {.pixels = knobs[kPixels], .rows = knobs[kRows], .blocks = knobs[kSplits]};
 }
-
-class Schedule : private FirstLayerTiles {
- public:
-  Schedule(const Group& group, const Target& target, const ConvShape& shape,
-           const FirstLayerPlan& plan, int pixels)
-      : FirstLayerTiles(group, target, shape, plan,
-                        fmt::format("conv_first_layer: pixels={}, rows={}", pixels, plan.rows)),
-        tiles_(pixels / 16),
-        out_(group, graph::Outputs(group.graph), shape.y, 8) {}
-
-  Lowered Lower() {
-    const int64_t pieces = PiecesOf(group_, shape_, p_);
-    Block body;
-    const auto where = b_.Divide(body, Var("bx"), b_.Arg("slabs", p_.slabs),
-                                 std::max<int64_t>(p_.slabs, 1), "slab");
-    lane_ = b_.Let(body, "lane", Var("tx") % b_.Idx(kWarp));
-    warp_ = b_.Let(body, "warp", Var("tx") / b_.Idx(kWarp));
-    g_ = b_.Let(body, "g", lane_ / b_.Idx(4));
-    t4_ = b_.Let(body, "t4", lane_ % b_.Idx(4));
-    first_filter_ = b_.Let(body, "first_filter", where.remainder * b_.Idx(p_.sets * 8));
-    staged_ = b_.Name("x_rows");
-    body.push_back({tile::Alloc{staged_, type_, tile::Space::kShared,
-                                p_.staged_elements() * (p_.wide ? 2 : 1)}});
-    steps_ = b_.Arg("steps", p_.steps);
-    first_piece_ = b_.Let(body, "first_piece", where.quotient * steps_);
-    if (p_.wide) StartPiece(body, b_.Idx(0));
-    FillPanel(body);
-
-    Block loop;
-    const Expr step = Var("step");
-    if (p_.wide) StartPiece(loop, b_.Let(loop, "ahead", step + b_.Idx(1)));
-    EnterPiece(loop, b_.Let(loop, "piece", first_piece_ + step));
-    slot_ =
-        p_.wide ? b_.Let(loop, "slot", step % b_.Idx(2) * b_.Idx(p_.staged_elements())) : b_.Idx(0);
-    if (p_.wide) {
-      loop.push_back({tile::WaitAsync{1}});
-    } else {
-      StageRows(loop);
-    }
-    loop.push_back({tile::Barrier{}});
-    const int64_t units = CeilDiv(p_.rows * p_.columns, int64_t{tiles_} * 16);
-    const Expr turns = b_.Arg("turns", CeilDiv(units, kWarps));
-    Loop(loop, "turn", turns, Bind::kSerial, [&](Block& one, const Expr& turn) {
-      Unit(one, b_.Let(one, "first_pixel",
-                       (turn * b_.Idx(kWarps) + warp_) * b_.Idx(int64_t{tiles_} * 16)));
-    });
-    loop.push_back({tile::Barrier{}});
-    body.push_back({tile::For{"step", t(), steps_, Bind::kSerial, std::move(loop)}});
-    if (p_.wide) body.push_back({tile::WaitAsync{0}});
-
-    const int64_t blocks = CeilDiv(pieces, p_.steps) * p_.slabs;
-    Lowered lowered;
-    body = BlockAndThread(t(), b_.Arg("grid", blocks), kThreads, std::move(body));
-    // Two blocks have 255 registers a thread; without a number ptxas would rather spill for four.
-    b_.Finish(std::move(body), {blocks, 1, 1}, kThreads, lowered, 2);
-    return lowered;
-  }
-
- private:
-  // Starts the rows of the block's piece `number` into slot number % 2.
-  void StartPiece(Block& out, const Expr& number) {
-    EnterPiece(out, b_.Let(out, "piece", first_piece_ + number), tile::Lt(number, steps_));
-    StartRows(out, b_.Let(out, "to", number % b_.Idx(2) * b_.Idx(p_.staged_elements())));
-    out.push_back({tile::CommitAsync{}});
-  }
-
-  // ---- filters: panel[product][set][half of k][filter][8], the matrices of ldmatrix ----
-  Expr PanelAt(const Expr& product, const Expr& set, const Expr& half) const {
-    return ((product * b_.Idx(p_.sets) + set) * b_.Idx(2) + half) * b_.Idx(64);
-  }
-
-  void FillPanel(Block& body) {
-    panel_ = b_.Name("w_panel");
-    body.push_back({tile::Alloc{panel_, type_, tile::Space::kShared, p_.panel_elements()}});
-    // Reads of several chunks are under way together; more of them are slow to compile.
-    constexpr int64_t at_once = FirstLayerPlan::kChunksAtOnce;
-    const int64_t sets = p_.sets / kWarps;  // of a thread, 2 elements each
-    Loop(body, "f", b_.Idx(CeilDiv(p_.products * 2, at_once)), Bind::kSerial,
-         [&](Block& some, const Expr& f) {
-           const std::string regs = b_.Name("filter_regs");
-           some.push_back({tile::Alloc{regs, type_, tile::Space::kReg, at_once * sets * 2}});
-           Loop(some, "u", b_.Idx(at_once), Bind::kUnroll, [&](Block& one, const Expr& u) {
-             ReadFilters(one, f * b_.Idx(at_once) + u, regs, u * b_.Idx(sets * 2));
-           });
-           Loop(some, "u", b_.Idx(at_once), Bind::kUnroll, [&](Block& one, const Expr& u) {
-             const Expr chunk = b_.Let(one, "f", f * b_.Idx(at_once) + u);
-             for (int64_t s = 0; s < sets; ++s) {
-               const Expr set = warp_ + b_.Idx(s * kWarps);
-               const Expr at = PanelAt(chunk / b_.Idx(2), set, chunk % b_.Idx(2)) + g_ * b_.Idx(8) +
-                               t4_ * b_.Idx(2);
-               WideCopy(one, type_, panel_, b_.Let(one, "at", at), regs,
-                        (u * b_.Idx(sets) + b_.Idx(s)) * b_.Idx(2), 2);
-             }
-           });
-         });
-  }
-
-  // A thread's elements of chunk `f` of the filter rows → regs[first ..].
-  void ReadFilters(Block& out, const Expr& f, const std::string& regs, const Expr& first) {
-    const Expr chunk = f % b_.Idx(p_.chunks);
-    const Expr r = b_.Let(out, "r", f / b_.Idx(p_.chunks));
-    for (int64_t s = 0; s < p_.sets / kWarps; ++s) {
-      const Expr filter = b_.Let(out, "filter",
-                                 first_filter_ + b_.Idx(s * kSlab) + g_ / b_.Idx(2) * b_.Idx(8) +
-                                     warp_ * b_.Idx(2) + g_ % b_.Idx(2));
-      for (int e = 0; e < 2; ++e) {
-        const Expr slot = b_.Let(out, "slot", chunk * b_.Idx(kChunk) + t4_ * b_.Idx(2) + b_.Idx(e));
-        const Expr to = first + b_.Idx(s * 2 + e);
-        out.push_back({tile::Store{regs, to, Zero(type_)}});
-        FilterElement(out, filter, r, slot, regs, to);
-      }
-    }
-  }
-
-  void FilterElement(Block& out, const Expr& filter, const Expr& r, const Expr& slot,
-                     const std::string& regs, const Expr& to) {
-    const Expr in_run = p_.shift == 0 ? slot : slot - b_.Idx(p_.shift);
-    const Expr s = in_run / b_.Idx(p_.pixel), c = in_run % b_.Idx(p_.pixel);
-    Expr guard = tile::And(tile::Lt(r, b_.Idx(p_.row_taps)), tile::Lt(slot, b_.Idx(p_.end_slot())));
-    if (p_.shift != 0) guard = tile::And(guard, tile::Ge(slot, b_.Idx(p_.shift)));
-    guard = tile::And(guard, tile::Lt(filter, b_.Extent(shape_.y, 1)));
-    if (p_.pixel != shape_.channels) guard = tile::And(guard, tile::Lt(c, b_.Idx(shape_.channels)));
-    Index index = {filter, c};
-    const auto tap = [&](const Expr& i, int64_t count) {
-      return shape_.flip ? b_.Idx(count - 1) - i : i;
-    };
-    if (shape_.spatial == 2) index.push_back(tap(r, p_.row_taps));
-    index.push_back(tap(s, p_.taps));
-    Block inside;
-    ValueScope values(b_, inside);
-    inside.push_back({tile::Store{regs, to, tile::Cast(type_, values.Value(shape_.w, index))}});
-    out.push_back({tile::If{guard, std::move(inside), {}}});
-  }
-
-  // ---- one warp's pixels ----
-  struct Pixel {
-    Expr row, col, base, inside;  // in the piece; of its first run; whether it is an output
-  };
-
-  Pixel PixelAt(Block& body, const Expr& number) {
-    const Expr count = b_.Idx(p_.rows) * columns_;
-    const Expr safe =
-        b_.Let(body, "pixel_number", tile::Op(ScalarOp::kMin, {number, count - b_.Idx(1)}));
-    const auto at = b_.Divide(body, safe, columns_, p_.columns, "pixel_col");
-    Pixel p;
-    p.row = first_row_ + at.quotient;
-    p.col = first_col_ + at.remainder;
-    p.base = b_.Let(body, "base",
-                    at.quotient * b_.Idx(p_.row_stride * p_.pitch) +
-                        at.remainder * b_.Idx(p_.stride * p_.pixel) + lane_offset_ + slot_ +
-                        b_.Idx(p_.first_place()));
-    Expr inside = tile::And(exists_, tile::Lt(number, count));
-    inside = tile::And(inside, tile::Lt(p.col, b_.Extent(shape_.y, shape_.spatial + 1)));
-    if (shape_.spatial == 2) inside = tile::And(inside, tile::Lt(p.row, b_.Extent(shape_.y, 2)));
-    p.inside = b_.Let(body, "inside", inside);
-    return p;
-  }
-
-  void Unit(Block& body, const Expr& first_pixel) {
-    // Where a lane's pair of slots stands in a chunk.
-    lane_offset_ = t4_ * b_.Idx(2);
-    if (p_.dilation != 1) {
-      const int64_t pairs = p_.pixel / 2;  // of a pixel
-      lane_offset_ =
-          t4_ / b_.Idx(pairs) * b_.Idx(p_.dilation * p_.pixel) + t4_ % b_.Idx(pairs) * b_.Idx(2);
-    }
-    std::vector<Pixel> pixels;
-    for (int m = 0; m < tiles_; ++m)
-      for (int row = 0; row < 2; ++row)
-        pixels.push_back(PixelAt(body, first_pixel + b_.Idx(m * 16 + row * 8) + g_));
-    acc_ = b_.Name("acc");
-    const int64_t accumulators = tiles_ * p_.sets * 4;
-    body.push_back({tile::Alloc{acc_, DType::kF32, tile::Space::kReg, accumulators}});
-    Loop(body, "z", b_.Idx(accumulators), Bind::kUnroll, [&](Block& clear, const Expr& z) {
-      clear.push_back({tile::Store{acc_, z, Zero(DType::kF32)}});
-    });
-    for (int64_t product = 0; product < p_.products; ++product) Multiply(body, product, pixels);
-    Epilogue(body, pixels);
-  }
-
-  void Multiply(Block& body, int64_t product, const std::vector<Pixel>& pixels) {
-    const std::string fragment = b_.Name("w_fragment");
-    body.push_back({tile::Alloc{fragment, type_, tile::Space::kReg, p_.sets * 4}});
-    Loop(body, "n", b_.Idx(p_.sets / 2), Bind::kUnroll, [&](Block& one, const Expr& n) {
-      const Expr from = PanelAt(b_.Idx(product), n * b_.Idx(2), b_.Idx(0)) + lane_ * b_.Idx(8);
-      one.push_back({tile::LoadMatrix{fragment, n * b_.Idx(8), panel_, from, 4, false}});
-    });
-    for (int m = 0; m < tiles_; ++m) {
-      const std::string a = b_.Name("x_fragment");
-      body.push_back({tile::Alloc{a, type_, tile::Space::kReg, 8}});
-      for (int half = 0; half < 2; ++half)
-        ReadPairs(body, a, half * 4, product * 2 + half, std::span(pixels).subspan(m * 2, 2));
-      Loop(body, "j", b_.Idx(p_.sets), Bind::kUnroll, [&](Block& one, const Expr& j) {
-        const Expr slot = (b_.Idx(m * p_.sets) + j) * b_.Idx(4);
-        one.push_back({tile::Mma{acc_, slot, a, b_.Idx(0), fragment, j * b_.Idx(4)}});
-      });
-    }
-  }
-
-  // The pairs of a chunk's slots in both rows of a fragment.
-  void ReadPairs(Block& out, const std::string& a, int64_t to, int64_t number,
-                 std::span<const Pixel> rows) {
-    const int64_t r = number / p_.chunks, chunk = number % p_.chunks;
-    if (r >= p_.row_taps) {
-      for (int e = 0; e < 4; ++e) out.push_back({tile::Store{a, b_.Idx(to + e), Zero(type_)}});
-      return;
-    }
-    const int64_t along =
-        p_.dilation == 1 ? chunk * kChunk : chunk * (kChunk / p_.pixel) * p_.dilation * p_.pixel;
-    const Expr at = b_.Idx(r * p_.row_dilation * p_.pitch + along);
-    for (int row = 0; row < 2; ++row)
-      WideCopy(out, type_, a, b_.Idx(to + row * 2), staged_, rows[row].base + at, 2);
-    // NOTE: as stores under a condition, which become one selection of a pair's register; a
-    // selection in f32 would convert each element twice.
-    const auto keep = [&](const Expr& used, int first, int last) {
-      Block clear;
-      for (int row = 0; row < 2; ++row)
-        for (int e = first; e <= last; ++e)
-          clear.push_back({tile::Store{a, b_.Idx(to + row * 2 + e), Zero(type_)}});
-      out.push_back({tile::If{used, {}, std::move(clear)}});
-    };
-    const Expr slot = t4_ * b_.Idx(2);
-    if (chunk * kChunk < p_.shift) keep(tile::Ge(slot, b_.Idx(p_.shift)), 0, 0);  // 1 at most
-    const int64_t count = p_.end_slot() - chunk * kChunk;
-    if (count >= kChunk) return;
-    if (count % 2 == 0) return keep(tile::Lt(slot, b_.Idx(count)), 0, 1);
-    for (int e = 0; e < 2; ++e) keep(tile::Lt(slot + b_.Idx(e), b_.Idx(count)), e, e);
-  }
-
-  void Epilogue(Block& body, const std::vector<Pixel>& pixels) {
-    for (int m = 0; m < tiles_; ++m) {
-      for (int row = 0; row < 2; ++row) {
-        for (int64_t slab = 0; slab < p_.sets / 4; ++slab) {
-          const Pixel& pixel = pixels[m * 2 + row];
-          Block store;
-          const Expr filter =
-              b_.Let(store, "filter", first_filter_ + b_.Idx(slab * kSlab) + t4_ * b_.Idx(8));
-          Block inside;
-          Index at = {image_, filter};
-          if (shape_.spatial == 2) at.push_back(pixel.row);
-          at.push_back(pixel.col);
-          out_.Write(b_, inside, at, [&](const Expr& l) {
-            const Expr slot = b_.Idx((m * p_.sets + slab * 4) * 4 + row * 2) +
-                              l / b_.Idx(2) * b_.Idx(4) + l % b_.Idx(2);
-            return tile::Load(acc_, DType::kF32, slot);
-          });
-          store.push_back(
-              {tile::If{tile::Lt(filter, b_.Extent(shape_.y, 1)), std::move(inside), {}}});
-          body.push_back({tile::If{pixel.inside, std::move(store), {}}});
-        }
-      }
-    }
-  }
-
-  int tiles_;
-  LaneAccess out_;
-  Expr lane_, warp_, g_, t4_, first_filter_, lane_offset_, first_piece_, steps_, slot_;
-  std::string panel_, acc_;
-};
 
 int64_t SharedOf(const FirstLayerPlan& p) {
   return (p.panel_elements() + p.staged_elements() * (p.wide ? 2 : 1)) * 2 + 16;
@@ -413,7 +151,7 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
   if (shape.is_wgrad())
     return LowerFirstLayerWgrad(group, target, shape, plan,
                                 int64_t{knobs[kSplits]} * std::max(target.multiprocessors, 1));
-  return Schedule(group, target, shape, plan, knobs[kPixels]).Lower();
+  return LowerFirstLayerFprop(group, target, shape, plan, knobs[kPixels]);
 }
 
 constexpr double kProductCycles = 6.4;  // of a tensor core: mma.sync reaches 62 % of it

@@ -76,118 +76,136 @@ int64_t PiecesOf(const Group& group, const ConvShape& shape, const FirstLayerPla
   return group.graph[shape.y].dims[0] * RowGroups(group, shape, plan) * plan.column_blocks;
 }
 
-FirstLayerTiles::FirstLayerTiles(const Group& group, const Target& target, const ConvShape& shape,
-                                 const FirstLayerPlan& plan, const std::string& description)
-    : group_(group),
-      shape_(shape),
-      p_(plan),
-      b_(group, target, description),
-      type_(group.graph[shape.x].dtype) {
-  for (const char* reserved : {"bx", "tx", "step"}) b_.Name(reserved);
+FirstLayerLane EnterLane(KernelBuilder& b, Block& body) {
+  FirstLayerLane at;
+  at.lane = b.Let(body, "lane", Var(b, "tx") % b.Idx(kWarpLanes));
+  at.warp = b.Let(body, "warp", Var(b, "tx") / b.Idx(kWarpLanes));
+  at.g = b.Let(body, "g", at.lane / b.Idx(4));
+  at.t4 = b.Let(body, "t4", at.lane % b.Idx(4));
+  return at;
 }
 
-void FirstLayerTiles::EnterPiece(Block& loop, const Expr& piece, const Expr& also) {
-  const int64_t row_groups = RowGroups(group_, shape_, p_);
+void FirstLayerRows::Allocate(Block& body, int64_t slots) {
+  array_ = SharedArray(x_.b, body, "x_rows", x_.type(), slots * x_.p.staged_elements());
+}
+
+FirstLayerPiece FirstLayerRows::Enter(Block& out, const Expr& piece, const Expr& also) {
+  KernelBuilder& b = x_.b;
+  const FirstLayerPlan& p = x_.p;
+  const int64_t row_groups = RowGroups(x_.group, x_.shape, p);
   if (!columns_) {
-    columns_ = b_.Arg("columns", p_.columns);
-    row_groups_ = b_.Arg("row_groups", row_groups);
-    column_blocks_ = p_.column_blocks == 1 ? b_.Idx(1) : b_.Arg("column_blocks", p_.column_blocks);
-    pieces_ = b_.Arg("pieces", PiecesOf(group_, shape_, p_));
+    columns_ = b.Arg("columns", p.columns);
+    row_groups_ = b.Arg("row_groups", row_groups);
+    column_blocks_ = p.column_blocks == 1 ? b.Idx(1) : b.Arg("column_blocks", p.column_blocks);
+    pieces_ = b.Arg("pieces", PiecesOf(x_.group, x_.shape, p));
   }
-  const Index at =
-      b_.Unravel(loop, piece, {b_.Extent(shape_.y, 0), row_groups_, column_blocks_},
-                 {group_.graph[shape_.y].dims[0], row_groups, p_.column_blocks}, "piece");
-  image_ = at[0];
-  first_row_ = b_.Let(loop, "first_row", at[1] * b_.Idx(p_.rows));
-  first_col_ = b_.Let(loop, "first_col", at[2] * columns_);
+  const graph::TensorId y = x_.shape.y;
+  const Index at = b.Unravel(out, piece, {b.Extent(y, 0), row_groups_, column_blocks_},
+                             {x_.group.graph[y].dims[0], row_groups, p.column_blocks}, "piece");
+  FirstLayerPiece entered;
+  entered.image = at[0];
+  entered.first_row = b.Let(out, "first_row", at[1] * b.Idx(p.rows));
+  entered.first_col = b.Let(out, "first_col", at[2] * columns_);
   Expr exists = tile::Lt(piece, pieces_);
   if (also) exists = tile::And(exists, also);
-  exists_ = b_.Let(loop, "exists", exists);
+  entered.exists = b.Let(out, "exists", exists);
+  return entered;
 }
 
-void FirstLayerTiles::StartRows(Block& body, const Expr& to) {
-  const int64_t along = p_.pitch / kChunk, count = p_.staged_rows * along;
-  const int64_t rank = shape_.spatial + 2;
+void FirstLayerRows::Start(Block& body, const FirstLayerPiece& piece, const Expr& to) const {
+  KernelBuilder& b = x_.b;
+  const ConvShape& shape = x_.shape;
+  const FirstLayerPlan& p = x_.p;
+  const int64_t along = p.pitch / kChunk, count = p.staged_rows * along;
+  const int64_t rank = shape.spatial + 2;
   const Expr first_h =
-      b_.Let(body, "first_h", first_row_ * b_.Idx(p_.row_stride) - b_.Idx(p_.row_pad));
+      b.Let(body, "first_h", piece.first_row * b.Idx(p.row_stride) - b.Idx(p.row_pad));
   const Expr first =
-      b_.Let(body, "first_element", first_col_ * b_.Idx(p_.stride * p_.pixel) - b_.Idx(p_.margin));
+      b.Let(body, "first_element", piece.first_col * b.Idx(p.stride * p.pixel) - b.Idx(p.margin));
   const Expr row_size =
-      b_.Let(body, "row_size", b_.Extent(shape_.x, rank - 1) * b_.Idx(shape_.channels));
-  Loop(body, "i", b_.Idx(CeilDiv(count, kThreads)), Bind::kSerial, [&](Block& one, const Expr& i) {
-    const Expr place = b_.Let(one, "chunk", i * b_.Idx(kThreads) + Var("tx"));
-    const Expr row = b_.Let(one, "staged_row", place / b_.Idx(along));
-    const Expr at = b_.Let(one, "element", first + (place - row * b_.Idx(along)) * b_.Idx(kChunk));
-    Index index = {image_, b_.Idx(0)};
-    Expr valid = tile::And(exists_, tile::And(tile::Ge(at, b_.Idx(0)), tile::Lt(at, row_size)));
-    if (shape_.spatial == 2) {
-      index.push_back(b_.Let(one, "h", first_h + row));
-      valid = tile::And(valid, tile::And(tile::Ge(index.back(), b_.Idx(0)),
-                                         tile::Lt(index.back(), b_.Extent(shape_.x, 2))));
-    }
-    index.push_back(b_.Idx(0));
-    Block copy;
-    copy.push_back(
-        {tile::CopyAsync{staged_, to + place * b_.Idx(kChunk), b_.Pointer(shape_.x),
-                         b_.Offset(shape_.x, index) + at, static_cast<int>(kChunk), valid}});
-    one.push_back({tile::If{tile::Lt(place, b_.Idx(count)), std::move(copy), {}}});
-  });
+      b.Let(body, "row_size", b.Extent(shape.x, rank - 1) * b.Idx(shape.channels));
+  Loop(b, body, "i", b.Idx(CeilDiv(count, kFirstLayerThreads)), Bind::kSerial,
+       [&](Block& one, const Expr& i) {
+         const Expr place = b.Let(one, "chunk", i * b.Idx(kFirstLayerThreads) + Var(b, "tx"));
+         const Expr row = b.Let(one, "staged_row", place / b.Idx(along));
+         const Expr in_row = (place - row * b.Idx(along)) * b.Idx(kChunk);
+         const Expr at = b.Let(one, "element", first + in_row);
+         Index index = {piece.image, b.Idx(0)};
+         Expr valid =
+             tile::And(piece.exists, tile::And(tile::Ge(at, b.Idx(0)), tile::Lt(at, row_size)));
+         if (shape.spatial == 2) {
+           const Expr h = b.Let(one, "h", first_h + row);
+           index.push_back(h);
+           valid = tile::And(valid,
+                             tile::And(tile::Ge(h, b.Idx(0)), tile::Lt(h, b.Extent(shape.x, 2))));
+         }
+         index.push_back(b.Idx(0));
+         Block copy;
+         copy.push_back(
+             {tile::CopyAsync{array_, to + place * b.Idx(kChunk), b.Pointer(shape.x),
+                              b.Offset(shape.x, index) + at, static_cast<int>(kChunk), valid}});
+         When(one, tile::Lt(place, b.Idx(count)), std::move(copy));
+       });
 }
 
-void FirstLayerTiles::StageRows(Block& body) {
+void FirstLayerRows::Stage(Block& body, const FirstLayerPiece& piece) const {
   constexpr int kAtOnce = 4;  // pixels of a thread whose reads are under way together
-  const int64_t count = p_.staged_rows * p_.staged_columns;
-  const Expr first_h =
-      b_.Let(body, "first_h", first_row_ * b_.Idx(p_.row_stride) - b_.Idx(p_.row_pad));
-  const Expr first_w = b_.Let(body, "first_w", first_col_ * b_.Idx(p_.stride) - b_.Idx(p_.pad));
-  Loop(body, "i", b_.Idx(CeilDiv(count, kThreads * kAtOnce)), Bind::kSerial,
+  KernelBuilder& b = x_.b;
+  const FirstLayerPlan& p = x_.p;
+  const DType type = x_.type();
+  const int64_t count = p.staged_rows * p.staged_columns;
+  Origin origin;
+  origin.h = b.Let(body, "first_h", piece.first_row * b.Idx(p.row_stride) - b.Idx(p.row_pad));
+  origin.w = b.Let(body, "first_w", piece.first_col * b.Idx(p.stride) - b.Idx(p.pad));
+  Loop(b, body, "i", b.Idx(CeilDiv(count, kFirstLayerThreads * kAtOnce)), Bind::kSerial,
        [&](Block& some, const Expr& i) {
-         const std::string pixels = b_.Name("pixels");
-         some.push_back({tile::Alloc{pixels, type_, tile::Space::kReg, kAtOnce * p_.pixel}});
+         const std::string pixels = Registers(b, some, "pixels", type, kAtOnce * p.pixel);
          const auto place = [&](const Expr& u) {
-           return (i * b_.Idx(kAtOnce) + u) * b_.Idx(kThreads) + Var("tx");
+           return (i * b.Idx(kAtOnce) + u) * b.Idx(kFirstLayerThreads) + Var(b, "tx");
          };
-         Loop(some, "u", b_.Idx(kAtOnce), Bind::kUnroll, [&](Block& one, const Expr& u) {
-           ReadPixel(one, b_.Let(one, "staged", place(u)), first_h, first_w, pixels,
-                     u * b_.Idx(p_.pixel));
+         Loop(b, some, "u", b.Idx(kAtOnce), Bind::kUnroll, [&](Block& one, const Expr& u) {
+           const Expr at = b.Let(one, "staged", place(u));
+           ReadPixel(one, piece, origin, at, pixels, u * b.Idx(p.pixel));
          });
-         Loop(some, "u", b_.Idx(kAtOnce), Bind::kUnroll, [&](Block& one, const Expr& u) {
-           const Expr to = b_.Let(one, "staged", place(u));
+         Loop(b, some, "u", b.Idx(kAtOnce), Bind::kUnroll, [&](Block& one, const Expr& u) {
+           const Expr to = b.Let(one, "staged", place(u));
            Block inside;
-           for (int64_t c = 0; c < p_.pixel; ++c)
+           for (int64_t c = 0; c < p.pixel; ++c)
              inside.push_back(
-                 {tile::Store{staged_, to * b_.Idx(p_.pixel) + b_.Idx(c),
-                              tile::Load(pixels, type_, u * b_.Idx(p_.pixel) + b_.Idx(c))}});
-           one.push_back({tile::If{tile::Lt(to, b_.Idx(count)), std::move(inside), {}}});
+                 {tile::Store{array_, to * b.Idx(p.pixel) + b.Idx(c),
+                              tile::Load(pixels, type, u * b.Idx(p.pixel) + b.Idx(c))}});
+           When(one, tile::Lt(to, b.Idx(count)), std::move(inside));
          });
        });
 }
 
-// Pixel `place` of the staged rows, or zeros, to pixel[to ..].
-void FirstLayerTiles::ReadPixel(Block& out, const Expr& place, const Expr& first_h,
-                                const Expr& first_w, const std::string& pixel, const Expr& to) {
-  const Expr row = b_.Let(out, "staged_row", place / b_.Idx(p_.staged_columns));
-  const Expr h = b_.Let(out, "h", first_h + row);
-  const Expr w = b_.Let(out, "w_at", first_w + place % b_.Idx(p_.staged_columns));
-  for (int64_t c = 0; c < p_.pixel; ++c)
-    out.push_back({tile::Store{pixel, to + b_.Idx(c), Zero(type_)}});
-  const int64_t rank = shape_.spatial + 2;
-  Expr guard = tile::And(
-      exists_, tile::And(tile::Ge(w, b_.Idx(0)), tile::Lt(w, b_.Extent(shape_.x, rank - 1))));
-  if (shape_.spatial == 2)
-    guard =
-        tile::And(guard, tile::And(tile::Ge(h, b_.Idx(0)), tile::Lt(h, b_.Extent(shape_.x, 2))));
-  guard = tile::And(guard, tile::Lt(row, b_.Idx(p_.staged_rows)));
+// pixel[to ..] = pixel `place` of the staged rows, or zeros.
+void FirstLayerRows::ReadPixel(Block& out, const FirstLayerPiece& piece, const Origin& origin,
+                               const Expr& place, const std::string& pixel, const Expr& to) const {
+  KernelBuilder& b = x_.b;
+  const ConvShape& shape = x_.shape;
+  const FirstLayerPlan& p = x_.p;
+  const Expr row = b.Let(out, "staged_row", place / b.Idx(p.staged_columns));
+  const Expr h = b.Let(out, "h", origin.h + row);
+  const Expr w = b.Let(out, "w_at", origin.w + place % b.Idx(p.staged_columns));
+  for (int64_t c = 0; c < p.pixel; ++c)
+    out.push_back({tile::Store{pixel, to + b.Idx(c), ZeroOf(x_.type())}});
+  const auto exists = [&](const Expr& i, int64_t dim) {
+    return tile::And(tile::Ge(i, b.Idx(0)), tile::Lt(i, b.Extent(shape.x, dim)));
+  };
+  Expr guard = tile::And(piece.exists, exists(w, shape.spatial + 1));
+  if (shape.spatial == 2) guard = tile::And(guard, exists(h, 2));
+  guard = tile::And(guard, tile::Lt(row, b.Idx(p.staged_rows)));
   Block inside;
-  ValueScope values(b_, inside);
-  for (int64_t c = 0; c < shape_.channels; ++c) {
-    Index index = {image_, b_.Idx(c)};
-    if (shape_.spatial == 2) index.push_back(h);
+  ValueScope values(b, inside);
+  for (int64_t c = 0; c < shape.channels; ++c) {
+    Index index = {piece.image, b.Idx(c)};
+    if (shape.spatial == 2) index.push_back(h);
     index.push_back(w);
     inside.push_back(
-        {tile::Store{pixel, to + b_.Idx(c), tile::Cast(type_, values.Value(shape_.x, index))}});
+        {tile::Store{pixel, to + b.Idx(c), tile::Cast(x_.type(), values.Value(shape.x, index))}});
   }
-  out.push_back({tile::If{guard, std::move(inside), {}}});
+  When(out, guard, std::move(inside));
 }
 
 }  // namespace kiln::compiler

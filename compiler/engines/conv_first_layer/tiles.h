@@ -1,4 +1,4 @@
-// FirstLayerTiles: what fprop and wgrad of conv_first_layer share. The work is cut into pieces, a
+// FirstLayerRows: what fprop and wgrad of conv_first_layer share. The work is cut into pieces, a
 // few rows of one image times up to 128 columns of the output; the input rows under a piece, halo
 // and padding included, stand in shared memory as in channels-last memory. What one filter row
 // reads for one output is a run of consecutive elements there.
@@ -8,6 +8,7 @@
 
 #include "compiler/engines/contraction/conv_shape.h"
 #include "compiler/engines/engine.h"
+#include "compiler/kernel/loops.h"
 
 namespace kiln::compiler {
 
@@ -41,47 +42,66 @@ struct FirstLayerPlan {
 FirstLayerPlan PlanOf(const Group& group, const ConvShape& shape, const FirstLayerKnobs& knobs);
 int64_t PiecesOf(const Group& group, const ConvShape& shape, const FirstLayerPlan& plan);
 
-class FirstLayerTiles {
- protected:
-  static constexpr int kWarp = 32, kWarps = 4, kThreads = kWarp * kWarps;
-  static constexpr int64_t kChunk = 8, kSlab = 32;
+constexpr int kFirstLayerWarps = 4, kFirstLayerThreads = kWarpLanes * kFirstLayerWarps;
+constexpr int64_t kFirstLayerChunk = 8;  // elements of 16 bits in 16 bytes
+constexpr int64_t kFirstLayerSlab = 32;  // filters
 
-  FirstLayerTiles(const Group& group, const Target& target, const ConvShape& shape,
-                  const FirstLayerPlan& plan, const std::string& description);
+// What the parts of fprop's and of wgrad's kernel have in common.
+struct FirstLayerContext {
+  KernelBuilder& b;
+  const Group& group;
+  const ConvShape& shape;
+  const FirstLayerPlan& p;
 
-  DType t() const { return b_.index_type(); }
-  tile::Expr Var(const std::string& name) const { return tile::Var(name, t()); }
-  template <class F>
-  void Loop(tile::Block& out, const std::string& wish, tile::Expr extent, tile::Bind bind,
-            F&& fill) {
-    const std::string name = b_.Name(wish);
-    tile::Block body;
-    fill(body, Var(name));
-    out.push_back({tile::For{name, t(), std::move(extent), bind, std::move(body)}});
+  DType type() const { return group.graph[shape.x].dtype; }
+  // Row `tap` of the filter, or column, as w has it.
+  tile::Expr FilterTap(KernelBuilder& any, const tile::Expr& tap, int64_t count) const {
+    return shape.flip ? any.Idx(count - 1) - tap : tap;
   }
-  tile::Expr Zero(DType type) const { return tile::Cast(type, tile::Float(0)); }
+};
 
-  // The rest of the block is about piece `piece`: its place becomes image_, first_row_, first_col_.
-  // It exists where `also` is true (null: everywhere).
-  void EnterPiece(tile::Block& out, const tile::Expr& piece, const tile::Expr& also = nullptr);
-  // Its input rows to shared memory, a pixel a thread.
-  void StageRows(tile::Block& body);
+// A lane, its row g and column pair t4 in fragments, and its warp.
+struct FirstLayerLane {
+  tile::Expr lane, warp, g, t4;
+};
+FirstLayerLane EnterLane(KernelBuilder& b, tile::Block& body);
+
+// A piece: its image, the first of its outputs, and whether the block has it to make.
+struct FirstLayerPiece {
+  tile::Expr image, first_row, first_col, exists;
+};
+
+// The input rows under a piece, in shared memory.
+class FirstLayerRows {
+ public:
+  explicit FirstLayerRows(const FirstLayerContext& context) : x_(context) {}
+
+  // Room for the rows of `slots` pieces.
+  void Allocate(tile::Block& body, int64_t slots);
+  const std::string& array() const { return array_; }
+
+  // Piece number `piece`, which exists where `also` is true (null: everywhere).
+  FirstLayerPiece Enter(tile::Block& out, const tile::Expr& piece,
+                        const tile::Expr& also = nullptr);
+  // Columns of a piece, as an argument.
+  const tile::Expr& columns() const { return columns_; }
+
+  // Copies the rows, a pixel a thread.
+  void Stage(tile::Block& body, const FirstLayerPiece& piece) const;
   // Starts asynchronous copies of them to element `to` on (plan.wide).
-  void StartRows(tile::Block& body, const tile::Expr& to);
-
-  const Group& group_;
-  ConvShape shape_;
-  FirstLayerPlan p_;
-  KernelBuilder b_;
-  DType type_;
-  tile::Expr image_, first_row_, first_col_, columns_, exists_;
-  std::string staged_;
+  void Start(tile::Block& body, const FirstLayerPiece& piece, const tile::Expr& to) const;
 
  private:
-  void ReadPixel(tile::Block& out, const tile::Expr& place, const tile::Expr& first_h,
-                 const tile::Expr& first_w, const std::string& pixel, const tile::Expr& to);
+  struct Origin {  // the input that a piece's first staged pixel is
+    tile::Expr h, w;
+  };
+  void ReadPixel(tile::Block& out, const FirstLayerPiece& piece, const Origin& origin,
+                 const tile::Expr& place, const std::string& pixel, const tile::Expr& to) const;
 
-  tile::Expr row_groups_, column_blocks_, pieces_;
+  FirstLayerContext x_;
+  std::string array_;
+  // Arguments, made when the first piece is entered.
+  tile::Expr columns_, row_groups_, column_blocks_, pieces_;
 };
 
 }  // namespace kiln::compiler

@@ -5,6 +5,9 @@
 
 namespace kiln::compiler {
 
+// Elements between two pixels of dy in shared memory, against bank conflicts of ldmatrix.
+inline constexpr int64_t kFirstLayerDyPad = 8;
+
 // How it cuts the problem beyond the pieces.
 struct FirstLayerWgradSizes {
   int64_t columns = 0;   // of the product: filter rows times their chunks of 8 slots

@@ -1,0 +1,12 @@
+// Fprop of conv_first_layer: see the source.
+#pragma once
+
+#include "compiler/engines/conv_first_layer/tiles.h"
+
+namespace kiln::compiler {
+
+// `pixels`: outputs that a warp makes at a time.
+Lowered LowerFirstLayerFprop(const Group& group, const Target& target, const ConvShape& shape,
+                             const FirstLayerPlan& plan, int pixels);
+
+}  // namespace kiln::compiler
