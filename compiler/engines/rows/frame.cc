@@ -13,16 +13,6 @@ Expr RowsFrame::TeamOfThread() const {
   return shape.side_by_side ? tx() % b.Idx(teams()) : tx() / b.Idx(shape.team);
 }
 
-void UnrolledLoop(KernelBuilder& b, Block& out, const char* name, int count,
-                  const std::function<void(Block&, Expr)>& emit) {
-  if (count == 1) return emit(out, b.Idx(0));
-  const std::string var = b.Name(name);
-  Block body;
-  emit(body, tile::Var(var, b.index_type()));
-  out.push_back(
-      {tile::For{var, b.index_type(), b.Idx(count), tile::Bind::kUnroll, std::move(body)}});
-}
-
 Row RowOf(const RowsFrame& f, Block& out, const Expr& tile, const Expr& slot) {
   KernelBuilder& b = f.b;
   Row row{.slot = slot, .number = {}, .kept = {}};

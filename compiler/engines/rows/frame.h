@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "compiler/engines/reduction/rows_plan.h"
+#include "compiler/kernel/unrolled_loop.h"
 
 namespace kiln::compiler {
 
@@ -33,10 +34,6 @@ struct RowsFrame {
   // Whether rows of the last tile may not exist.
   bool MayBePast() const { return walks() || shape.rows_of_block() != 1; }
 };
-
-// emit(out, i) for each i below count, as a loop that is unrolled.
-void UnrolledLoop(KernelBuilder& b, tile::Block& out, const char* name, int count,
-                  const std::function<void(tile::Block&, tile::Expr)>& emit);
 
 // One of the team's rows.
 struct Row {
