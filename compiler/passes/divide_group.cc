@@ -4,7 +4,7 @@
 #include <map>
 
 #include "compiler/engines/contraction/tiles.h"
-#include "compiler/passes/partition.h"
+#include "compiler/passes/extract_groups.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {

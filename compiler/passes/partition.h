@@ -10,28 +10,27 @@
 //           group 1 pointwise: sub                  reads %y, %m
 //
 //   or      group 0 attention: both products of softmax(q k) v and all between them, where an
-//   engine
-//                            takes that (engines/attention.h)
+//           engine takes that (compiler/patterns/attention.h)
 //
 // Contractions, reductions and windows anchor groups; reductions of one shape share one. A
 // reduction of a contraction's result joins its group where that is cheap (JoinsContraction in
-// engines/epilogue_reductions.h), and so do maps of its result, place by place. A map joins the
-// latest group that it depends on when it reads that group's values place by place; otherwise it
-// floats, and is computed again wherever it is read, which costs arithmetic but no memory traffic.
-// What a caller or another group needs is stored, in the caller's tensor or in the workspace.
-// A floating map that reads the old version of an in-place tensor is stored, too, where it would be
-// read only after the new version; and so is one that would take many nodes or tensors to compute
-// again, since groups are bounded (group_limits.h). Stands after simplify: nothing is left to
-// remove.
+// engines/contraction/epilogue_reductions.h), and so do maps of its result, place by place. A map
+// joins the latest group that it depends on when it reads that group's values place by place;
+// otherwise it floats, and is computed again wherever it is read, which costs arithmetic but no
+// memory traffic. What a caller or another group needs is stored, in the caller's tensor or in the
+// workspace. A floating map that reads the old version of an in-place tensor is stored, too, where
+// it would be read only after the new version; and so is one that would take many nodes or tensors
+// to compute again, since groups are bounded (group_limits.h). The pass stands after simplify:
+// nothing is left to remove.
+//
+// Patterns are found first (fused_patterns.h). Then each round places nodes (place_nodes.h), makes
+// graphs of the groups (extract_groups.h), and asks engines about patterns; what was refused is
+// placed again, node by node.
 #pragma once
 
 #include "compiler/pass.h"
-#include "ir/graph/graph.h"
 
 namespace kiln::compiler {
-
-// What an operand of a node is called where it is a leaf of a group: dy, w, a, b …, else x.
-const char* OperandRole(const graph::Node& node, size_t operand);
 
 Result<bool> Partition(Module& module, const PassContext& context);
 

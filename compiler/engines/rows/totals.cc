@@ -14,29 +14,6 @@ constexpr int kFewWarps = 4;
 
 }  // namespace
 
-void UnrolledLoop(KernelBuilder& b, Block& out, const char* name, int count,
-                  const std::function<void(Block&, Expr)>& emit) {
-  if (count == 1) return emit(out, b.Idx(0));
-  const std::string var = b.Name(name);
-  Block body;
-  emit(body, tile::Var(var, b.index_type()));
-  out.push_back(
-      {tile::For{var, b.index_type(), b.Idx(count), tile::Bind::kUnroll, std::move(body)}});
-}
-
-void RowsTotals::Begin(Block& shared_allocs, Expr lane) {
-  shared_allocs_ = &shared_allocs;
-  lane_ = std::move(lane);
-}
-
-const graph::Node& RowsTotals::node(size_t r) const {
-  return plan_.row.group.graph.nodes[plan_.row.reduces[r]];
-}
-
-Expr RowsTotals::TeamOfThread() const {
-  return shape_.side_by_side ? tx() % b_.Idx(teams()) : tx() / b_.Idx(shape_.team);
-}
-
 Expr RowsTotals::Of(size_t r, const Expr& u) const {
   return tile::Load(totals_.at(r), TypeOf(r), u);
 }
@@ -59,7 +36,7 @@ void RowsTotals::DeclareParts(Block& out, size_t r, Parts& parts) {
   parts[r] = b_.Name("part");
   const int size = shape_.rows * plan_.lanes;
   out.push_back({tile::Alloc{parts[r], TypeOf(r), tile::Space::kReg, size}});
-  const Expr identity = IdentityOf(node(r));
+  const Expr identity = IdentityOf(f_.reduce(r));
   UnrolledLoop(b_, out, "i", size, [&](Block& body, const Expr& i) {
     body.push_back({tile::Store{parts[r], i, identity}});
   });
@@ -118,9 +95,9 @@ void RowsTotals::CombineSideBySide(Block& body, const RowsPlan::Stage& stage) {
   if (shape_.team == 1) return;
   for (const size_t r : stage.reduces) {
     shared_[r] = b_.Name("team");
-    shared_allocs_->push_back(
+    shared_allocs_.push_back(
         {tile::Alloc{shared_[r], TypeOf(r), tile::Space::kShared, shape_.threads}});
-    body.push_back({tile::Store{shared_[r], tx(), Of(r, b_.Idx(0))}});
+    body.push_back({tile::Store{shared_[r], f_.tx(), Of(r, b_.Idx(0))}});
   }
   for (int half = shape_.team / 2; half > 0; half /= 2) {
     body.push_back({tile::Barrier{}});
@@ -129,27 +106,27 @@ void RowsTotals::CombineSideBySide(Block& body, const RowsPlan::Stage& stage) {
       const auto of_thread = [&](const Expr& thread) {
         return tile::Load(shared_[r], TypeOf(r), thread);
       };
-      const Expr other = of_thread(tx() + b_.Idx(half * teams()));
-      sums.push_back({tile::Store{shared_[r], tx(), Combined(r, of_thread(tx()), other)}});
+      const Expr other = of_thread(f_.tx() + b_.Idx(half * f_.teams()));
+      sums.push_back({tile::Store{shared_[r], f_.tx(), Combined(r, of_thread(f_.tx()), other)}});
     }
-    body.push_back({tile::If{tile::Lt(lane_, b_.Idx(half)), std::move(sums), {}}});
+    body.push_back({tile::If{tile::Lt(f_.lane, b_.Idx(half)), std::move(sums), {}}});
   }
   body.push_back({tile::Barrier{}});
   for (const size_t r : stage.reduces)
-    Set(body, r, b_.Idx(0), tile::Load(shared_[r], TypeOf(r), TeamOfThread()));
+    Set(body, r, b_.Idx(0), tile::Load(shared_[r], TypeOf(r), f_.TeamOfThread()));
 }
 
 // The first lane of each warp leaves its rows' totals in shared memory.
 void RowsTotals::LeaveWarps(Block& body, size_t r, const Expr& turn) {
   shared_[r] = b_.Name("warps");
-  shared_allocs_->push_back(
-      {tile::Alloc{shared_[r], TypeOf(r), tile::Space::kShared, WarpSlots() * (walks() ? 2 : 1)}});
+  shared_allocs_.push_back({tile::Alloc{shared_[r], TypeOf(r), tile::Space::kShared,
+                                        WarpSlots() * (f_.walks() ? 2 : 1)}});
   Block lead;
   UnrolledLoop(b_, lead, "u", shape_.rows, [&](Block& out, const Expr& u) {
-    const Expr slot = FirstWarpSlot(turn) + tx() / b_.Idx(kWarp) * b_.Idx(shape_.rows) + u;
+    const Expr slot = FirstWarpSlot(turn) + f_.tx() / b_.Idx(kWarp) * b_.Idx(shape_.rows) + u;
     out.push_back({tile::Store{shared_[r], slot, Of(r, u)}});
   });
-  const Expr is_first = tile::Op(ScalarOp::kEq, {tx() % b_.Idx(kWarp), b_.Idx(0)});
+  const Expr is_first = tile::Op(ScalarOp::kEq, {f_.tx() % b_.Idx(kWarp), b_.Idx(0)});
   body.push_back({tile::If{is_first, std::move(lead), {}}});
 }
 
@@ -157,13 +134,13 @@ int64_t RowsTotals::WarpSlots() const { return int64_t{shape_.threads} / kWarp *
 
 // Blocks that walk use two halves in turn: a warp may be a tile ahead of those that still read.
 Expr RowsTotals::FirstWarpSlot(const Expr& turn) const {
-  return walks() ? turn % b_.Idx(2) * b_.Idx(WarpSlots()) : b_.Idx(0);
+  return f_.walks() ? turn % b_.Idx(2) * b_.Idx(WarpSlots()) : b_.Idx(0);
 }
 
 // Teams that walk wait for themselves alone. They take all barriers that a block can have, so
 // that other blocks, of which many are resident, have the one.
 int RowsTotals::BarrierTeam() const {
-  const bool own = walks() && teams() > 1 && teams() <= tile::Barrier::kMostTeams;
+  const bool own = f_.walks() && f_.teams() > 1 && f_.teams() <= tile::Barrier::kMostTeams;
   return own ? shape_.team : 0;
 }
 
@@ -172,13 +149,13 @@ void RowsTotals::ShareTotals(Block& body, const std::vector<size_t>& alone,
                              const std::optional<Joint>& joint, const Expr& turn) const {
   const int warps = shape_.team / kWarp;
   const bool few = warps <= kFewWarps;
-  const Expr team = tx() / b_.Idx(shape_.team) * b_.Idx(warps);
+  const Expr team = f_.tx() / b_.Idx(shape_.team) * b_.Idx(warps);
   UnrolledLoop(b_, body, "u", shape_.rows, [&](Block& out, const Expr& u) {
     const auto of_warp = [&](size_t r, const Expr& warp) {
       const Expr slot = FirstWarpSlot(turn) + (team + warp) * b_.Idx(shape_.rows) + u;
       return tile::Load(shared_.at(r), TypeOf(r), slot);
     };
-    const Expr first = few ? b_.Idx(0) : tx() % b_.Idx(warps);
+    const Expr first = few ? b_.Idx(0) : f_.tx() % b_.Idx(warps);
     for (const size_t r : alone) {
       Set(out, r, u, of_warp(r, first));
       for (int w = 1; few && w < warps; ++w)
@@ -199,7 +176,7 @@ void RowsTotals::ShareJoint(Block& out, const Joint& joint, const Expr& u,
                       b_.Let(out, "of_warp", of_warp(joint.moment, warp))};
   };
   if (warps > kFewWarps) {
-    SetJoint(out, joint, u, part(tx() % b_.Idx(warps)));
+    SetJoint(out, joint, u, part(f_.tx() % b_.Idx(warps)));
     return JoinLanes(out, joint, u, warps, elements);
   }
   std::vector<MomentPart> all;

@@ -12,13 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "compiler/engines/reduction/rows_plan.h"
+#include "compiler/engines/rows/frame.h"
 
 namespace kiln::compiler {
-
-// emit(out, i) for each i below count, as a loop that is unrolled.
-void UnrolledLoop(KernelBuilder& b, tile::Block& out, const char* name, int count,
-                  const std::function<void(tile::Block&, tile::Expr)>& emit);
 
 class RowsTotals {
  public:
@@ -28,19 +24,13 @@ class RowsTotals {
   };
   using Parts = std::map<size_t, std::string>;  // registers of reductions, by their places
 
-  RowsTotals(const RowsPlan& plan, const RowsShape& shape, KernelBuilder& b)
-      : plan_(plan), shape_(shape), b_(b) {}
+  // `shared_allocs` is where shared memory is declared.
+  RowsTotals(const RowsFrame& f, tile::Block& shared_allocs)
+      : f_(f), plan_(f.plan), shape_(f.shape), b_(f.b), shared_allocs_(shared_allocs) {}
 
-  // Where shared memory is declared; the thread's place in its team.
-  void Begin(tile::Block& shared_allocs, tile::Expr lane);
-
-  int teams() const { return shape_.threads / shape_.team; }
-  // Which team of the block a thread belongs to.
-  tile::Expr TeamOfThread() const;
-
-  DType TypeOf(size_t r) const { return AccumulatorType(node(r)); }
+  DType TypeOf(size_t r) const { return AccumulatorType(f_.reduce(r)); }
   tile::Expr Combined(size_t r, tile::Expr a, tile::Expr b) const {
-    return CombineTwo(node(r), std::move(a), std::move(b));
+    return CombineTwo(f_.reduce(r), std::move(a), std::move(b));
   }
 
   // Partial results a lane, for each row, set to the identity.
@@ -58,9 +48,6 @@ class RowsTotals {
   const Parts& registers() const { return totals_; }
 
  private:
-  const graph::Node& node(size_t r) const;
-  tile::Expr tx() const { return tile::Var("tx", b_.index_type()); }
-  bool walks() const { return shape_.resident > 0; }
   void Set(tile::Block& out, size_t r, const tile::Expr& u, tile::Expr value) const;
   void SetJoint(tile::Block& out, const Joint& joint, const tile::Expr& u,
                 const MomentPart& part) const;
@@ -77,11 +64,11 @@ class RowsTotals {
   tile::Expr FirstWarpSlot(const tile::Expr& turn) const;
   int BarrierTeam() const;
 
+  const RowsFrame& f_;
   const RowsPlan& plan_;
   const RowsShape& shape_;
   KernelBuilder& b_;
-  tile::Block* shared_allocs_ = nullptr;
-  tile::Expr lane_;
+  tile::Block& shared_allocs_;
   Parts totals_;  // the result for each row of the team
   Parts shared_;  // the same of each warp, in shared memory
 };

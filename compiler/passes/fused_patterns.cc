@@ -1,4 +1,4 @@
-#include "compiler/passes/wholes.h"
+#include "compiler/passes/fused_patterns.h"
 
 #include <algorithm>
 #include <map>
@@ -94,7 +94,7 @@ class JoinedElsewhere {
 // Products that need nothing of one another, as many in one as a launch has room for: its arguments
 // may have 4 KB, and a tensor map takes 128 bytes of them. Where there are more, launches have
 // about as many each. What others make of the graph's tensors on its way is a product of its own.
-void AddProducts(const Graph& g, std::vector<Whole>& all) {
+void AddProducts(const Graph& g, std::vector<FusedPattern>& all) {
   constexpr size_t kMostMaps = 26;
   if (std::ranges::count(g.nodes, GraphOp::kMatmul, &Node::op) < 2) return;
   const std::vector<NodeId> producers = graph::Producers(g);
@@ -115,29 +115,29 @@ void AddProducts(const Graph& g, std::vector<Whole>& all) {
   const size_t sum = std::accumulate(maps.begin(), maps.end(), size_t{0});
   const size_t share = CeilDiv(sum, CeilDiv(sum, kMostMaps));
   for (size_t begin = 0; begin < products.size();) {
-    Whole whole{GroupKind::kProducts, g[products[begin].result.stored].dims, {}};
+    FusedPattern pattern{GroupKind::kProducts, g[products[begin].result.stored].dims, {}};
     for (size_t held = 0;
          begin < products.size() && held < share && held + maps[begin] <= kMostMaps; ++begin) {
       held += maps[begin];
-      std::ranges::copy(products[begin].members, std::back_inserter(whole.members));
+      std::ranges::copy(products[begin].members, std::back_inserter(pattern.members));
     }
-    std::ranges::sort(whole.members);
-    all.push_back(std::move(whole));
+    std::ranges::sort(pattern.members);
+    all.push_back(std::move(pattern));
   }
 }
 
-// Tensors that a whole reads, also by maps that float before it; `in_wholes` are no such maps.
+// Tensors that a pattern reads, also by maps that float before it; `in_patterns` are no such maps.
 std::set<TensorId> ReadBy(const Graph& g, const std::vector<NodeId>& producers,
-                          const std::vector<char>& in_wholes, const Whole& whole) {
+                          const std::vector<char>& in_patterns, const FusedPattern& pattern) {
   std::set<TensorId> read;
-  std::vector<NodeId> pending = whole.members;
+  std::vector<NodeId> pending = pattern.members;
   while (!pending.empty()) {
     const Node& node = g.nodes[pending.back()];
     pending.pop_back();
     for (const TensorId x : node.inputs) {
       if (x == kAbsent || !read.insert(x).second) continue;
       const NodeId from = producers[x];
-      if (from >= 0 && in_wholes[from] == 0 && g.nodes[from].op == GraphOp::kMap)
+      if (from >= 0 && in_patterns[from] == 0 && g.nodes[from].op == GraphOp::kMap)
         pending.push_back(from);
     }
   }
@@ -146,8 +146,8 @@ std::set<TensorId> ReadBy(const Graph& g, const std::vector<NodeId>& producers,
 
 }  // namespace
 
-std::vector<Whole> FindWholes(const Graph& g, const Target& target) {
-  std::vector<Whole> all;
+std::vector<FusedPattern> FindFusedPatterns(const Graph& g, const Target& target) {
+  std::vector<FusedPattern> all;
   for (Attention& a : FindAttention(g))
     all.push_back({GroupKind::kAttention, g[a.result].dims, std::move(a.members)});
   for (AttentionGrad& a : FindAttentionGrad(g))
@@ -172,7 +172,7 @@ std::vector<Whole> FindWholes(const Graph& g, const Target& target) {
   return all;
 }
 
-std::set<NodeId> UnpackedForChains(const Graph& g, const std::vector<Whole>& all) {
+std::set<NodeId> UnpackedForChains(const Graph& g, const std::vector<FusedPattern>& all) {
   const auto consumers = graph::Consumers(g);
   const auto producers = graph::Producers(g);
   std::map<TensorId, NodeId> views;  // by the last tensor of each
@@ -188,20 +188,20 @@ std::set<NodeId> UnpackedForChains(const Graph& g, const std::vector<Whole>& all
   }
   std::set<NodeId> unpacked;
   if (views.empty()) return unpacked;
-  std::vector<char> in_wholes(g.nodes.size(), 0);
-  for (const Whole& whole : all)
-    for (const NodeId n : whole.members) in_wholes[n] = 1;
-  for (const Whole& whole : all) {
-    if (whole.kind != GroupKind::kRows) continue;
-    for (const TensorId t : ReadBy(g, producers, in_wholes, whole)) {
+  std::vector<char> in_patterns(g.nodes.size(), 0);
+  for (const FusedPattern& pattern : all)
+    for (const NodeId n : pattern.members) in_patterns[n] = 1;
+  for (const FusedPattern& pattern : all) {
+    if (pattern.kind != GroupKind::kRows) continue;
+    for (const TensorId t : ReadBy(g, producers, in_patterns, pattern)) {
       const auto view = views.find(t);
-      if (view != views.end() && g[t].dims == whole.domain) unpacked.insert(view->second);
+      if (view != views.end() && g[t].dims == pattern.domain) unpacked.insert(view->second);
     }
   }
   return unpacked;
 }
 
-std::vector<size_t> Disjoint(const std::vector<Whole>& all, const std::vector<char>& dropped,
+std::vector<size_t> Disjoint(const std::vector<FusedPattern>& all, const std::vector<char>& dropped,
                              size_t nodes) {
   std::vector<char> taken(nodes, 0);
   std::vector<size_t> chosen;
