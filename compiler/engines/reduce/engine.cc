@@ -29,9 +29,11 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int>) {
-  constexpr double kShare = 0.93, kLaunchSeconds = 3e-6;
-  return kLaunchSeconds +
-         static_cast<double>(FloorBytes(group)) / (MachineOf(target).bytes_per_second * kShare);
+  constexpr double kShare = 0.93;          // of a copy's rate
+  constexpr double kCombineCycles = 1700;  // until the threads of a block have added up
+  const Machine machine = MachineOf(target);
+  return StreamSeconds(machine, static_cast<double>(FloorBytes(group)), kShare) +
+         machine.Seconds(kCombineCycles);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};
