@@ -60,6 +60,18 @@ Machine MachineOf(const Target& target);
 // A kernel that does nothing but move `bytes`, with a share of a copy's rate.
 double StreamSeconds(const Machine& machine, double bytes, double share);
 
+// Where memory is what limits a group, each of its configurations would take as long, though those
+// that leave the multiprocessors most to spare are fastest. Their models were fitted on an H200,
+// whose memory keeps its chip busiest: configurations are compared as there, and slower memory adds
+// the same to all of a group's.
+//
+// The rate at which they are compared: that of a copy of an H200 as a share of what the L2 cache
+// gives all multiprocessors, or the board's own where that is faster.
+double ComparedMemory(const Machine& machine);
+// Seconds that a group with `bytes` through memory takes longer for the board's own rate, beside
+// `busy` seconds of units that do all its work at their best.
+double OwnMemorySeconds(const Machine& machine, double bytes, double busy);
+
 // Bytes that a copy moves in a second; 0 where nothing is known of the device.
 double BytesPerSecond(const Target& target);
 

@@ -119,7 +119,7 @@ double Seconds(const Group& group, const Target& target, const MmaPlan& plan) {
                              (fill + epilogue) / static_cast<double>(resident);
   double seconds = launch + static_cast<double>(CeilDiv(blocks, sms)) * tile_cycles /
                                 (machine.clock * kShareOfClock);
-  seconds = std::max(seconds, static_cast<double>(FloorBytes(group)) / bytes_per_second);
+  seconds = std::max(seconds, launch + static_cast<double>(FloorBytes(group)) / bytes_per_second);
   if (plan.splits == 1) return seconds;
   const bool ordered = plan.form == SplitForm::kOrdered;
   const double sums = static_cast<double>(size.batch * size.m * size.n) * 4;

@@ -30,13 +30,13 @@ constexpr double kL2Share = 0.85;          // of what all multiprocessors togeth
 constexpr double kClusterClocks = 600;     // until the blocks of a cluster have met
 constexpr double kClusterBytes = 32;       // per clock, from other blocks' shared memory
 constexpr double kStoreClocks = 0.11, kDirectClocks = 0.03;  // of an element of the result
-constexpr double kRightLanes = 13;         // lanes along right that store as fast as along left
-constexpr double kFullClocks = 0.015;      // more, for each full operand
-constexpr double kBoxClocks = 1200;        // until a box comes that could not be asked for ahead
-constexpr double kReduceShare = 0.25;      // of a store, for each reduction of the result
-constexpr double kTileClocks = 900;        // to fill the pipeline and to drain it
-constexpr double kSliceShare = 4.5 / 4.1;  // of a copy's rate: L2 holds some, as seen on an H200
-constexpr double kPrologueClocks = 800;    // of a kernel: barriers, maps of operands
+constexpr double kRightLanes = 13;       // lanes along right that store as fast as along left
+constexpr double kFullClocks = 0.015;    // more, for each full operand
+constexpr double kBoxClocks = 1200;      // until a box comes that could not be asked for ahead
+constexpr double kReduceShare = 0.25;    // of a store, for each reduction of the result
+constexpr double kTileClocks = 900;      // to fill the pipeline and to drain it
+constexpr double kSliceShare = 0.4261;   // of what the L2 cache gives: 4.5 of an H200's 10.6 TB/s
+constexpr double kPrologueClocks = 800;  // of a kernel: barriers, maps of operands
 constexpr double kPartBytes = 40;       // per clock, of parts that a stream's workers leave and add
 constexpr double kPartClocks = 800;     // until a part has come
 constexpr double kWideInTurns = 1.25;   // more than kMostAccumulators; timed with gelu alone
@@ -260,6 +260,14 @@ double StepClocks(const Sm90Plan& plan, const Sm90Tile& tile, const Machine& mac
   return std::max({tensor, l2, shared});
 }
 
+// All products at wgmma's rate, whatever the tile.
+double TensorSeconds(const Sm90Plan& plan, const Machine& machine) {
+  const double products = (plan.terms == 2 ? 3.0 : 1.0) * static_cast<double>(plan.left_size) *
+                          static_cast<double>(plan.right_size) *
+                          static_cast<double>(plan.batches * plan.all_steps * plan.depth());
+  return machine.Seconds(products / machine.wgmma.Of(SizeOf(plan.type))) / machine.multiprocessors;
+}
+
 // The result of a tile.
 double StoreClocks(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const double narrow = tile.right_lanes > 0 ? kRightLanes / tile.right_lanes : 1;
@@ -281,6 +289,8 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const double clock = kClockShare * machine.clock;
   const double launch = machine.StartSeconds() + kPrologueClocks / clock;
   const double step = StepClocks(plan, tile, machine), store = StoreClocks(plan, tile, target);
+  const double floor = floor_bytes / ComparedMemory(machine);
+  const double own_memory = OwnMemorySeconds(machine, floor_bytes, TensorSeconds(plan, machine));
 
   // Clusters of more than two blocks leave some SMs of a GPC without work.
   const int slots = tile.split_cluster > 1
@@ -290,7 +300,7 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const int64_t tiles = TilesOf(plan, tile) * tile.slices() * phases;
   if (tile.stream) {
     const double seconds = StreamClocks(plan, tile, target, step, store) / clock;
-    return std::max(seconds, floor_bytes / machine.memory) + launch;
+    return std::max(seconds, floor) + own_memory + launch;
   }
   const double steps = static_cast<double>(plan.all_steps) /
                        (static_cast<double>(phases) * tile.split_k);  // of a tile, on average
@@ -302,13 +312,13 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   if (plan.has_uneven_phases() && tile.cluster > 1) clocks *= kUnevenCluster;
   if (tile.cluster > 1) clocks += kClusterClocks;
   if (tile.split_cluster > 1) clocks += 2000 + tile.left * tile.right * 4.0 / kClusterBytes;
-  double seconds = std::max(clocks / clock + launch * (tile.reductions > 0 ? 2 : 1),
-                            floor_bytes / machine.memory + launch);
+  const double main_kernel = clocks / clock + (tile.reductions > 0 ? launch : 0);
+  double seconds = std::max(main_kernel, floor) + own_memory + launch;
   if (tile.slices() > 1) {
     const double slices = static_cast<double>(plan.left_size) *
                           static_cast<double>(plan.right_size) * static_cast<double>(plan.batches) *
                           tile.slices() * 4;
-    seconds += 2 * slices / (kSliceShare * machine.memory) + launch;
+    seconds += 2 * slices / (kSliceShare * machine.l2_share() * machine.multiprocessors) + launch;
   }
   return seconds;
 }

@@ -165,7 +165,7 @@ double RingCost(const Group& group, const Target& target, const RingPlan& p) {
   constexpr double kPrologueCycles = 1700, kSumCycles = 3400;
   constexpr double kLatencyCycles = 1870, kIssue = 0.75, kMostBytes = 48 * 1024;
   const Machine machine = MachineOf(target);
-  const double bytes_per_second = machine.memory * kShareOfMemory;
+  const double bytes_per_second = ComparedMemory(machine) * kShareOfMemory;
   if (!p.fits) return kNoSeconds;
   if (p.period * p.taps() * p.strip > kMostProducts || Registers(p) > 240) return kNoSeconds;
   const double sms = std::max(target.multiprocessors, 1);
@@ -210,8 +210,15 @@ double RingCost(const Group& group, const Target& target, const RingPlan& p) {
   const double sums =
       p.wgrad ? machine.StartSeconds() + machine.Seconds(kSumCycles) + slices / bytes_per_second
               : 0;
-  return machine.StartSeconds() + machine.Seconds(kPrologueCycles) + sums + std::max(busy, moved) +
-         0.15 * std::min(busy, moved);
+  // The products alone, of all threads at a time.
+  const auto made = static_cast<double>(NumElements(group.graph[p.out].dims));
+  const double at_best =
+      machine.Seconds(made * static_cast<double>(p.taps()) * machine.FmaSlots() / machine.issue) /
+      machine.multiprocessors;
+  const double own_memory =
+      OwnMemorySeconds(machine, static_cast<double>(FloorBytes(group)) / kShareOfMemory, at_best);
+  return machine.StartSeconds() + machine.Seconds(kPrologueCycles) + sums + own_memory +
+         std::max(busy, moved) + 0.15 * std::min(busy, moved);
 }
 
 }  // namespace kiln::compiler

@@ -37,10 +37,10 @@ constexpr double kTensorShare = 0.965, kWgradShare = 0.9;  // of wgmma's rate, i
 constexpr double kL2Share = 0.85;  // of what all multiprocessors together are given
 constexpr double kStoreClocks = 0.075, kDirectClocks = 0.03;  // of an element of the result
 constexpr double kFullClocks = 0.015;                         // more, for each full operand
-constexpr double kTileClocks = 200;        // of a tile's own: to wait for it and to hand it on
-constexpr double kStartClocks = 3000;      // weights, the first tile, the last store
-constexpr double kSliceShare = 4.5 / 4.1;  // of a copy's rate: L2 holds some, as seen on an H200
-constexpr double kPrologueClocks = 800;    // of a kernel, before all these
+constexpr double kTileClocks = 200;      // of a tile's own: to wait for it and to hand it on
+constexpr double kStartClocks = 3000;    // weights, the first tile, the last store
+constexpr double kSliceShare = 0.4261;   // of what the L2 cache gives: 4.5 of an H200's 10.6 TB/s
+constexpr double kPrologueClocks = 800;  // of a kernel, before all these
 
 // A spatial axis, counted from the last: w, h, d. A convolution along fewer axes lacks the others.
 enum { kW, kH, kD };
@@ -367,7 +367,7 @@ double HaloSeconds(const HaloPlan& plan, const HaloTile& tile, const Target& tar
     clocks += turns * main;
     const double slices =
         blocks_of_part * double(plan.left_size) * plan.taps() * plan.panels() * kPanelRows * 4;
-    sum = 2 * slices / (kSliceShare * machine.memory) + launch;
+    sum = 2 * slices / (kSliceShare * machine.l2_share() * machine.multiprocessors) + launch;
   } else {
     const double element = plan.is_direct
                                ? kDirectClocks + kFullClocks * static_cast<double>(plan.full.size())

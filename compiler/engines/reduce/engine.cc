@@ -29,11 +29,11 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int>) {
-  constexpr double kShare = 0.93;          // of a copy's rate
-  constexpr double kCombineCycles = 1700;  // until the threads of a block have added up
+  constexpr double kShare = 0.93;  // of a copy's rate
+  constexpr double kStarts = 1.5;  // of a kernel that moves data: threads add up what each has
   const Machine machine = MachineOf(target);
-  return StreamSeconds(machine, static_cast<double>(FloorBytes(group)), kShare) +
-         machine.Seconds(kCombineCycles);
+  return kStarts * machine.StartSeconds() +
+         static_cast<double>(FloorBytes(group)) / (machine.memory * kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};
