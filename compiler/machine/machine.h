@@ -63,7 +63,8 @@ double StreamSeconds(const Machine& machine, double bytes, double share);
 // Where memory is what limits a group, each of its configurations would take as long, though those
 // that leave the multiprocessors most to spare are fastest. Their models were fitted on an H200,
 // whose memory keeps its chip busiest: configurations are compared as there, and slower memory adds
-// the same to all of a group's.
+// the same to all of a group's. On an H100 the fastest of an H200 take 1.02 times as long as its
+// own (docs/tuning.md).
 //
 // The rate at which they are compared: that of a copy of an H200 as a share of what the L2 cache
 // gives all multiprocessors, or the board's own where that is faster.

@@ -129,6 +129,23 @@ TEST(Machine, TensorRatesMakeTheVendorsPeak) {
   }
 }
 
+// An H100 takes the tiles of an H200, and its own seconds.
+TEST(Machine, ConfigurationsAreComparedAsOnAnH200) {
+  const Machine h200 = OfBoard("NVIDIA H200"), h100 = OfBoard("NVIDIA H100 80GB HBM3");
+  EXPECT_NEAR(ComparedMemory(h100) / h200.memory, 1, 1e-6);
+  EXPECT_NEAR(ComparedMemory(h200) / h200.memory, 1, 1e-6);
+  constexpr double kBytes = 1e9;
+  const double longer = kBytes / h100.memory - kBytes / h200.memory;
+  EXPECT_NEAR(OwnMemorySeconds(h200, kBytes, 0), 0, 1e-9);
+  EXPECT_NEAR(OwnMemorySeconds(h100, kBytes, 0), longer, 1e-9);
+  EXPECT_NEAR(OwnMemorySeconds(h100, kBytes, kBytes / h200.memory + longer / 4), 0.75 * longer,
+              1e-9);
+  EXPECT_EQ(OwnMemorySeconds(h100, kBytes, 1), 0) << "units are busy for longer";
+  EXPECT_EQ(OwnMemorySeconds(h100, 0, 0), 0);
+  for (const std::string_view arch : kArchs)
+    EXPECT_GE(ComparedMemory(OfArch(arch)), OfArch(arch).memory) << arch;
+}
+
 // What models took for every board of sm_90 before boards had rows.
 TEST(Machine, AnH200IsAsItWasMeasured) {
   const Machine m = OfBoard("NVIDIA H200");
@@ -236,7 +253,7 @@ TEST(Machine, CostsAreNumbers) {
       R"(graph g {
   tensor %x uid=1 f32 [64,1000]
   tensor %y uid=2 f32 [64,1]
-  %y = reduction(%x) compute=f32 op=add
+  %y = reduction(%x) compute=f32 mode=add
 })",
       R"(graph g {
   tensor %x uid=1 f32 [4096]
