@@ -29,10 +29,12 @@ void RenameToUids(Program& program, const std::vector<int64_t>& uids) {
 }  // namespace
 
 std::string KeyOf(const Target& t) {
-  return fmt::format("{} {} {} {} sm{} threads{} shared{} registers{} l2 {} minimal{}",
-                     static_cast<int>(t.kind), t.arch, t.name, t.sm_version, t.multiprocessors,
-                     t.max_threads_per_block, t.shared_bytes_per_block,
-                     t.registers_per_multiprocessor, t.l2_bytes, t.minimal_launch);
+  return fmt::format(
+      "{} {} {} {} sm{} threads{} shared{} registers{} l2 {} clock{} memory{} "
+      "minimal{}",
+      static_cast<int>(t.kind), t.arch, t.name, t.sm_version, t.multiprocessors,
+      t.max_threads_per_block, t.shared_bytes_per_block, t.registers_per_multiprocessor, t.l2_bytes,
+      t.clock_hz, t.memory_bytes_per_second, t.minimal_launch);
 }
 
 Result<compiler::CompiledPlan> PlanCache::Get(const graph::Graph& graph, const Target& target,

@@ -110,11 +110,6 @@ std::vector<double> PlanMilliseconds(const std::vector<StepProblem>& problems) {
   return all;
 }
 
-Target H200() {
-  Target target = *TargetFromArch("sm_90a");
-  target.name = "NVIDIA H200";
-  target.multiprocessors = 132;
-  return target;
-}
+Target H200() { return *TargetFromBoard("NVIDIA H200"); }
 
 }  // namespace kiln::bench

@@ -1,7 +1,5 @@
-// What is known of GPUs that this machine need not have: one row an architecture, with the numbers
-// of its common board (as cuDeviceGetAttribute gives them there). Used by `kiln dump --arch`, by
-// tests and by device-less plans; with a device present, runtime/cuda fills a Target from the
-// driver instead.
+// Targets of GPUs that this machine need not have. Used by `kiln dump --arch`, by tests and by
+// device-less plans; with a device present, runtime/cuda fills a Target from the driver instead.
 #include "ir/target.h"
 
 #include <fmt/format.h>
@@ -11,37 +9,26 @@
 
 #include "ir/base/env.h"
 #include "ir/base/threads.h"
+#include "ir/board.h"
 
 namespace kiln {
 namespace {
 
 struct ArchRow {
   std::string_view arch;
-  std::string_view board;
   int sm_version;
-  int multiprocessors;
   int64_t shared_bytes;  // of one block, opt-in maximum
-  int64_t l2_bytes;
 };
 
 constexpr int64_t kKiB = 1024;
-constexpr int64_t kMiB = 1024 * kKiB;
 
 // The letter `a` unlocks an architecture's own instructions (wgmma, tcgen05); its code runs nowhere
-// else.
+// else. A board is compiled for by the last row of its architecture.
 constexpr ArchRow kArchs[] = {
-    {"sm_70", "Tesla V100-SXM2-16GB", 70, 80, 96 * kKiB, 6 * kMiB},
-    {"sm_75", "Tesla T4", 75, 40, 64 * kKiB, 4 * kMiB},
-    {"sm_80", "NVIDIA A100-SXM4-80GB", 80, 108, 163 * kKiB, 40 * kMiB},
-    {"sm_86", "NVIDIA GeForce RTX 3090", 86, 82, 99 * kKiB, 6 * kMiB},
-    {"sm_89", "NVIDIA GeForce RTX 4090", 89, 128, 99 * kKiB, 72 * kMiB},
-    {"sm_90", "NVIDIA H100 80GB HBM3", 90, 132, 227 * kKiB, 50 * kMiB},
-    {"sm_90a", "NVIDIA H100 80GB HBM3", 90, 132, 227 * kKiB, 50 * kMiB},
-    {"sm_100", "NVIDIA B200", 100, 148, 227 * kKiB, 126 * kMiB},
-    {"sm_100a", "NVIDIA B200", 100, 148, 227 * kKiB, 126 * kMiB},
-    {"sm_103a", "NVIDIA B300 SXM6 AC", 103, 148, 227 * kKiB, 126 * kMiB},
-    {"sm_120", "NVIDIA GeForce RTX 5090", 120, 170, 99 * kKiB, 96 * kMiB},
-    {"sm_120a", "NVIDIA GeForce RTX 5090", 120, 170, 99 * kKiB, 96 * kMiB},
+    {"sm_70", 70, 96 * kKiB},     {"sm_75", 75, 64 * kKiB},    {"sm_80", 80, 163 * kKiB},
+    {"sm_86", 86, 99 * kKiB},     {"sm_89", 89, 99 * kKiB},    {"sm_90", 90, 227 * kKiB},
+    {"sm_90a", 90, 227 * kKiB},   {"sm_100", 100, 227 * kKiB}, {"sm_100a", 100, 227 * kKiB},
+    {"sm_103a", 103, 227 * kKiB}, {"sm_120", 120, 99 * kKiB},  {"sm_120a", 120, 99 * kKiB},
 };
 
 // Boards of one chip.
@@ -56,6 +43,19 @@ Target CpuTarget() {
       .name = "cpu",
       .sm_version = 0,
       .multiprocessors = asked > 0 ? CappedThreads(asked) : Cores(),
+  };
+}
+
+Target TargetOf(const ArchRow& row, const Board& board) {
+  return {
+      .kind = TargetKind::kCuda,
+      .arch = std::string(row.arch),
+      .name = std::string(board.name),
+      .sm_version = row.sm_version,
+      .multiprocessors = board.multiprocessors,
+      .shared_bytes_per_block = row.shared_bytes,
+      .l2_bytes = board.l2_bytes,
+      .minimal_launch = GetEnv(Env::kLaunch) == "minimal",
   };
 }
 
@@ -82,16 +82,20 @@ Result<Target> TargetFromArch(std::string_view arch) {
     return Status::Error(Code::kInvalidValue, "architecture '{}' is not known; known are {}", arch,
                          KnownArchs());
   }
-  return Target{
-      .kind = TargetKind::kCuda,
-      .arch = std::string(row->arch),
-      .name = std::string(row->board),
-      .sm_version = row->sm_version,
-      .multiprocessors = row->multiprocessors,
-      .shared_bytes_per_block = row->shared_bytes,
-      .l2_bytes = row->l2_bytes,
-      .minimal_launch = GetEnv(Env::kLaunch) == "minimal",
-  };
+  return TargetOf(*row, UsualBoard(row->sm_version));
+}
+
+Result<Target> TargetFromBoard(std::string_view name) {
+  const std::span<const Board> boards = Boards();
+  const auto board = std::ranges::find(boards, name, &Board::name);
+  if (board == boards.end())
+    return Status::Error(Code::kInvalidValue, "board '{}' is not known; known are {} others", name,
+                         boards.size());
+  const ArchRow* last = nullptr;
+  for (const ArchRow& row : kArchs)
+    if (row.sm_version == board->sm_version) last = &row;
+  CHECK(last != nullptr, "{} is of no architecture", name);
+  return TargetOf(*last, *board);
 }
 
 }  // namespace kiln

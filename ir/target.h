@@ -26,6 +26,9 @@ struct Target {
   int64_t shared_bytes_per_block = 232448;  // opt-in maximum
   int64_t registers_per_multiprocessor = 65536;
   int64_t l2_bytes = 52428800;
+  // The most that clock and memory do, as the driver says; 0 where it does not. Cost models prefer
+  // the row of the board's name (compiler/machine).
+  int64_t clock_hz = 0, memory_bytes_per_second = 0;
   bool minimal_launch = false;  // KILN_LAUNCH=minimal
 
   // The most shared memory that a block can ask for: above 48 KB a function needs
@@ -41,6 +44,9 @@ struct Target {
 // "sm_90a", "sm_80", …: what is known of the common GPU of that architecture. "cpu": the CPU
 // target. An unknown name is an error that lists the known ones.
 Result<Target> TargetFromArch(std::string_view arch);
+
+// A board of the table (ir/board.h) by its name, compiled for with all that its architecture has.
+Result<Target> TargetFromBoard(std::string_view name);
 
 // Other boards, as the driver spells them, whose chip is this one's: what is fastest on one is
 // mostly fast on all, though memory and clocks differ.

@@ -13,6 +13,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kCacheFormat = "kiln-kernel-cache-2";
 constexpr size_t kConfigsKept = 256;
+constexpr int64_t kHertz = 1000;  // of cuDNN's kHz
 
 int64_t IntOr(const OrderedJson& json, const char* key, int64_t otherwise) {
   auto found = json.find(key);
@@ -30,6 +31,8 @@ std::string WriteTarget(const Target& t) {
                    {"maxSharedMemoryPerBlockOptin", t.shared_bytes_per_block},
                    {"maxRegistersPerSM", t.registers_per_multiprocessor},
                    {"l2CacheSize", t.l2_bytes}};
+  if (t.clock_hz > 0) json["smClockRateKHz"] = t.clock_hz / kHertz;
+  if (t.memory_bytes_per_second > 0) json["kilnMemoryBytesPerSecond"] = t.memory_bytes_per_second;
   return json.dump();
 }
 
@@ -53,6 +56,11 @@ Result<Target> ReadTarget(const std::string& text) {
   target.registers_per_multiprocessor =
       IntOr(json, "maxRegistersPerSM", target.registers_per_multiprocessor);
   target.l2_bytes = IntOr(json, "l2CacheSize", target.l2_bytes);
+  // Models do without figures that no device can have.
+  constexpr int64_t kMostKilohertz = 100'000'000;
+  const int64_t kilohertz = IntOr(json, "smClockRateKHz", 0);
+  if (kilohertz > 0 && kilohertz <= kMostKilohertz) target.clock_hz = kilohertz * kHertz;
+  target.memory_bytes_per_second = std::max<int64_t>(IntOr(json, "kilnMemoryBytesPerSecond", 0), 0);
   if (target.multiprocessors < 1 || target.max_threads_per_block < 32) {
     return Status::Error(Code::kBadParam, "a device of {} multiprocessors and {} threads a block",
                          target.multiprocessors, target.max_threads_per_block);

@@ -465,6 +465,24 @@ std::string ArchName(int sm_version) {
   return fmt::format("sm_{}{}", sm_version, sm_version >= 90 ? "a" : "");
 }
 
+// Drivers may not know a rate, or say 0, and a graph compiles all the same: 0 for what is no rate
+// of any GPU.
+int64_t Rate(const Driver& driver, CuDevice device, int attribute, int64_t most) {
+  int value = 0;
+  if (driver.DeviceGetAttribute(&value, attribute, device) != kCuSuccess) return 0;
+  return value > 0 && value <= most ? value : 0;
+}
+
+void TakeRates(const Driver& driver, CuDevice device, Target& target) {
+  constexpr int64_t kMostKilohertz = 100'000'000, kMostBits = 1 << 20, kHertz = 1000;
+  constexpr int64_t kTransfersOfClock = 2, kBitsOfByte = 8;
+  target.clock_hz = kHertz * Rate(driver, device, CuDeviceAttribute::kClockRate, kMostKilohertz);
+  target.memory_bytes_per_second =
+      kHertz * Rate(driver, device, CuDeviceAttribute::kMemoryClockRate, kMostKilohertz) *
+      kTransfersOfClock * Rate(driver, device, CuDeviceAttribute::kMemoryBusWidth, kMostBits) /
+      kBitsOfByte;
+}
+
 }  // namespace
 
 Result<Target> CudaTarget(const Driver& driver, int ordinal) {
@@ -493,6 +511,7 @@ Result<Target> CudaTarget(const Driver& driver, int ordinal) {
   target.l2_bytes = ask(CuDeviceAttribute::kL2CacheSize);
   target.minimal_launch = GetEnv(Env::kLaunch) == "minimal";
   RETURN_IF_ERROR(driver.Check(failure, "cuDeviceGetAttribute"));
+  TakeRates(driver, device, target);
   return target;
 }
 

@@ -41,7 +41,10 @@ inline constexpr CuResult kCuErrorStreamCaptureUnsupported = 900;
 
 struct CuDeviceAttribute {
   static constexpr int kMaxThreadsPerBlock = 1;
+  static constexpr int kClockRate = 13;  // kHz, as the memory's
   static constexpr int kMultiprocessorCount = 16;
+  static constexpr int kMemoryClockRate = 36;
+  static constexpr int kMemoryBusWidth = 37;  // bits
   static constexpr int kL2CacheSize = 38;
   static constexpr int kComputeCapabilityMajor = 75;
   static constexpr int kComputeCapabilityMinor = 76;

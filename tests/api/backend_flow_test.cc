@@ -77,14 +77,13 @@ struct ConvBiasRelu {
   }
 };
 
-std::string Json(const Desc& plan) {
+std::string Json(const Desc& desc,
+                 cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) {
   int64_t size = 0;
-  EXPECT_EQ(cudnnBackendGetAttribute(plan.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                     CUDNN_TYPE_CHAR, 0, &size, nullptr),
+  EXPECT_EQ(cudnnBackendGetAttribute(desc.raw(), name, CUDNN_TYPE_CHAR, 0, &size, nullptr),
             CUDNN_STATUS_SUCCESS);
   std::string text(static_cast<size_t>(size), '?');
-  EXPECT_EQ(cudnnBackendGetAttribute(plan.raw(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                     CUDNN_TYPE_CHAR, size, &size, text.data()),
+  EXPECT_EQ(cudnnBackendGetAttribute(desc.raw(), name, CUDNN_TYPE_CHAR, size, &size, text.data()),
             CUDNN_STATUS_SUCCESS);
   EXPECT_EQ(size, static_cast<int64_t>(text.size()));
   return text;
@@ -392,6 +391,30 @@ TEST(Flow, APlanSurvivesItsJson) {
     damaged[i] = '}';
     restore(damaged);
     restore(json.substr(0, i));
+  }
+}
+
+// Rates, by which a board in no table is modelled, are told where they are known. The clock has
+// cuDNN's key.
+TEST(Flow, ADescribedDeviceKeepsItsRates) {
+  const auto described = [](const std::string& text) {
+    Desc device(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    device
+        .Set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, std::vector<char>(text.begin(), text.end()))
+        .Finalize();
+    EXPECT_EQ(device.status(), CUDNN_STATUS_SUCCESS) << device.error();
+    return Json(device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION);
+  };
+  const std::string whole = described(R"({"deviceVer": 890, "deviceName": "NVIDIA of next year",
+"smClockRateKHz": 1500000, "kilnMemoryBytesPerSecond": 500000000000})");
+  EXPECT_NE(whole.find(R"("smClockRateKHz":1500000)"), std::string::npos) << whole;
+  EXPECT_NE(whole.find(R"("kilnMemoryBytesPerSecond":500000000000)"), std::string::npos) << whole;
+  EXPECT_EQ(described(whole), whole);
+  for (const char* odd :
+       {"0", "-1", "9223372036854775807", "-9223372036854775808", "1.5", "null"}) {
+    const std::string text =
+        described(fmt::format(R"({{"deviceVer": 890, "smClockRateKHz": {}}})", odd));
+    EXPECT_EQ(text.find("smClockRateKHz"), std::string::npos) << odd << ": " << text;
   }
 }
 

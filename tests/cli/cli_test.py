@@ -343,11 +343,23 @@ class ExplainTest(CliTest):
 
     def test_floor_counts_each_tensor_once(self):
         text, _ = self.kiln("explain", self.file("s.kiln", SMALL))
-        self.assertRegex(text, r"(?m)^  floor     256 B, .+ at 4\.1 TB/s: reads 128 B, writes 128 B$")
+        self.assertRegex(text, r"(?m)^  floor     256 B, .+ at 2\.9 TB/s: reads 128 B, writes 128 B$")
         self.assertRegex(text, r"(?m)^floor 256 B, .+; the groups move 256 B, model .+s$")
         self.assertNotIn("workspace ", text.split("\n", 1)[1])
         self.assertRegex(self.kiln("explain", self.file("s.kiln", SMALL), "--arch", "cpu")[0],
                          r"(?m)^  floor     256 B: reads 128 B, writes 128 B$")
+
+    # The rate of a copy: 0.85 of what the vendor says of the architecture's usual board.
+    def test_floor_is_the_boards(self):
+        path = self.file("s.kiln", SMALL)
+        for arch, board, rate in (("sm_70", "Tesla V100-SXM2-16GB", "0.8"), ("sm_75", "Tesla T4", "0.3"),
+                                  ("sm_80", "NVIDIA A100-SXM4-80GB", "1.7"),
+                                  ("sm_89", "NVIDIA GeForce RTX 4090", "0.9"),
+                                  ("sm_90a", "NVIDIA H100 80GB HBM3", "2.9"), ("sm_100a", "NVIDIA B200", "6.8"),
+                                  ("sm_120a", "NVIDIA GeForce RTX 5090", "1.5")):
+            text, _ = self.kiln("explain", path, "--arch", arch)
+            self.assertIn(f" for {arch} ({board}), ", text)
+            self.assertRegex(text, rf"(?m)^floor 256 B, .+ at {re.escape(rate)} TB/s; ")
 
     def test_why_groups_are_apart(self):
         text, _ = self.kiln("explain", self.file("two.kiln", TWO_GROUPS))

@@ -72,18 +72,17 @@ DecodeTile DefaultTile(DecodePlan p, const Target& target) {
 
 // ---- what it costs
 
-constexpr double kLaunchSeconds = 3e-6;
-constexpr double kStartSeconds = 2e-6;    // of a block: lengths, page tables and rows in turn
-constexpr double kCombineSeconds = 2e-6;  // of the second kernel, whatever it adds up
-constexpr double kShare = 0.28;           // of products, which warps do in turn with the rest
-constexpr double kCacheSpeed = 2;         // of L2, beside memory
+constexpr double kPrologueCycles = 1700;
+constexpr double kStartCycles = 3400;  // of a block: lengths, page tables and rows in turn
+constexpr double kShare = 0.28;        // of products, which warps do in turn with the rest
+constexpr double kCacheSpeed = 2;      // of L2, beside memory
 constexpr double kShareOfBandwidth = 0.85;
 // From a copy's start until its place is copied to again, under load: of rows whose neighbours lie
 // beside them, and of those that page tables name.
-constexpr double kCopySeconds = 2.4e-6, kGatherSeconds = 4.3e-6;
+constexpr double kCopyCycles = 4080, kGatherCycles = 7310;
 // A warp's own work on a step of kStepBytes, which other warps of the multiprocessor hide.
-constexpr double kCopyStepSeconds = 0.9e-6, kGatherStepSeconds = 1.35e-6;
-constexpr double kRoundSeconds = 1e-6;  // of the second kernel's reads
+constexpr double kCopyStepCycles = 1530, kGatherStepCycles = 2295;
+constexpr double kRoundCycles = 1700;  // of the second kernel's reads
 
 int64_t BlocksOfMultiprocessor(const DecodePlan& p, const Target& target) {
   const int64_t bytes = 2 * DecodeSharedElements(p) + kReservedBytes;
@@ -95,13 +94,15 @@ int64_t BlocksOfMultiprocessor(const DecodePlan& p, const Target& target) {
 
 // The splits of the plan; all keys are thought to be seen.
 double SecondsOf(const DecodePlan& p, const Target& target) {
-  const auto sms = static_cast<double>(std::max(target.multiprocessors, 1));
+  const Machine machine = MachineOf(target);
+  const double sms = machine.multiprocessors;
   const int64_t resident = BlocksOfMultiprocessor(p, target);
   const auto blocks = static_cast<double>(p.blocks());
   const double in_flight = std::min(blocks, sms * static_cast<double>(resident)) *
                            static_cast<double>((p.tile.stages - 1) * p.tile.warps * StepBytes(p));
-  const double rate = std::min(BytesPerSecond(target) * kShareOfBandwidth,
-                               in_flight / (p.key.is_gathered ? kGatherSeconds : kCopySeconds));
+  const double rate =
+      std::min(machine.memory * kShareOfBandwidth,
+               in_flight / machine.Seconds(p.key.is_gathered ? kGatherCycles : kCopyCycles));
   const double of_busiest = std::ceil(blocks / sms);
   const double slots = sms * static_cast<double>(resident);
   const double keys =
@@ -114,18 +115,20 @@ double SecondsOf(const DecodePlan& p, const Target& target) {
   const double warps = p.tile.warps * std::min(of_busiest, static_cast<double>(resident));
   const double working = of_busiest * keys * static_cast<double>(StepBytes(p)) /
                          static_cast<double>(p.tile.keys * kStepBytes) / warps *
-                         (p.key.is_gathered ? kGatherStepSeconds : kCopyStepSeconds);
+                         machine.Seconds(p.key.is_gathered ? kGatherStepCycles : kCopyStepCycles);
   const double products = of_busiest * p.tile.rows() * keys * (p.depth + p.width) /
-                          (MachineOf(target).mma * kShare * MachineOf(target).clock);
-  double seconds = kLaunchSeconds + kStartSeconds * std::ceil(blocks / slots) +
+                          (machine.mma.f16 * kShare * machine.clock);
+  double seconds = machine.StartSeconds() +
+                   machine.Seconds(kPrologueCycles + kStartCycles * std::ceil(blocks / slots)) +
                    std::max(std::hypot(reading, working), products);
   if (p.splits > 1) {
     const auto values = static_cast<double>(p.problem.heads() * p.problem.queries * p.splits *
                                             (p.problem.width + 2));
     const int64_t at_once =
         int64_t{DecodePlan::kCombineInFlight} * p.combine_threads() / p.combine_lanes();
-    seconds += kCombineSeconds + kRoundSeconds * static_cast<double>(CeilDiv(p.splits, at_once)) +
-               2 * 4 * values / (BytesPerSecond(target) * kCacheSpeed);
+    const auto rounds = static_cast<double>(CeilDiv(p.splits, at_once));
+    seconds += StreamSeconds(machine, 2 * 4 * values, kCacheSpeed) +
+               machine.Seconds(kRoundCycles * rounds);
   }
   return seconds;
 }

@@ -28,9 +28,9 @@ enum class AttentionArithmetic : uint8_t { k16, kTf32, k3xTf32 };
 
 // Multiply-adds a cycle of a multiprocessor by mma.sync.
 inline double ProductsPerCycle(const Target& target, AttentionArithmetic arithmetic) {
-  const Machine& machine = MachineOf(target);
-  if (arithmetic == AttentionArithmetic::k16) return machine.mma;
-  return arithmetic == AttentionArithmetic::kTf32 ? machine.mma_tf32 : machine.mma_tf32 / 3;
+  const TensorRates mma = MachineOf(target).mma;
+  if (arithmetic == AttentionArithmetic::k16) return mma.f16;
+  return arithmetic == AttentionArithmetic::kTf32 ? mma.tf32 : mma.tf32 / 3;
 }
 
 template <class Family>

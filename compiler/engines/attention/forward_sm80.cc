@@ -266,13 +266,14 @@ class Schedule {
 
 // Both products at half of what mma.sync reaches, in whole waves; the blocks that masks hide count
 // as half. Other tiles than the table's are thought to be slower the smaller they are.
-constexpr double kShare = 0.52, kLaunchSeconds = 3e-6, kOtherTiles = 0.9;
+constexpr double kShare = 0.52, kPrologueCycles = 1700, kOtherTiles = 0.9;
 // Until a tile's first operands have come, and from its last product to its results, where nothing
 // runs beside; smaller tiles have others beside them.
-constexpr double kTileSeconds = 3e-6, kTileRows = 128;
+constexpr double kTileCycles = 5100, kTileRows = 128;
 
 double Sm80::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const AttentionProblem& p = plan.problem;
+  const Machine machine = MachineOf(target);
   const int64_t tiles = p.heads() * CeilDiv(p.queries, plan.tile.rows);
   const double waves = static_cast<double>(CeilDiv(tiles, std::max(target.multiprocessors, 1)));
   const double keys = static_cast<double>(AlignUp(p.keys, plan.tile.keys));
@@ -281,8 +282,9 @@ double Sm80::Seconds(const Plan& plan, const Target& target, bool is_default) {
   const int times = p.has_bytes ? 2 : 1;  // that scores are computed
   const double products = plan.tile.rows * keys * (times * plan.depth + plan.width);
   const double cycles = products / (ProductsPerCycle(target, plan.arithmetic) * kShare * speed);
-  const double seconds = cycles * (p.hides_blocks ? 0.5 : 1) / MachineOf(target).clock;
-  return kLaunchSeconds + waves * (kTileSeconds * plan.tile.rows / kTileRows + seconds);
+  const double of_tile = kTileCycles * plan.tile.rows / kTileRows;
+  return machine.StartSeconds() +
+         machine.Seconds(kPrologueCycles + waves * (of_tile + cycles * (p.hides_blocks ? 0.5 : 1)));
 }
 
 std::vector<std::vector<int>> Sm80::Others(const Plan&) {

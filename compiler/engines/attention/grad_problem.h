@@ -81,6 +81,8 @@ void TakeSumsPlace(AttentionGradProblem& problem, const graph::Graph& graph);
 // The numbers of attention_grad_shape.
 void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& problem, tile::Call& call);
 
+// The most launches of a gradient: zeroes, sums of rows, the gradients, and what finishes dq.
+constexpr int kAttentionGradKernels = 4;
 // Products, and bytes of sums, of all blocks that no mask hides, at these speeds.
 double AttentionGradSeconds(const AttentionGradProblem& problem, double flops_per_second,
                             double bytes_per_second);

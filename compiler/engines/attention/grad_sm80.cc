@@ -252,8 +252,8 @@ class Schedule {
 // ---- the engines' rows
 // -------------------------------------------------------------------------------------
 
-// Five products at half of what mma.sync reaches.
-constexpr double kShare = 0.47, kShareOfMemory = 0.49, kLaunchSeconds = 8e-6;
+// Five products at half of what mma.sync reaches, and half of a copy's rate for sums of dq.
+constexpr double kShare = 0.47, kShareOfMemory = 0.49;
 constexpr double kOrderedSpeed = 0.85, kOtherTiles = 0.9;
 
 template <bool is_ordered, Arithmetic arithmetic = Arithmetic::k16>
@@ -266,11 +266,12 @@ struct Sums : GradSm80 {
 
   static Result<Plan> PlanOf(const Group& group) { return GradSm80::PlanOf(group, arithmetic); }
   static double Seconds(const Plan& plan, const Target& target, bool is_default) {
-    const double speed = 2 * ProductsPerCycle(target, arithmetic) * target.multiprocessors *
-                         MachineOf(target).clock * kShare * (is_ordered ? kOrderedSpeed : 1) *
+    const Machine machine = MachineOf(target);
+    const double speed = 2 * ProductsPerCycle(target, arithmetic) * machine.multiprocessors *
+                         machine.clock * kShare * (is_ordered ? kOrderedSpeed : 1) *
                          (is_default ? 1 : kOtherTiles);
-    return kLaunchSeconds +
-           AttentionGradSeconds(plan, speed, MachineOf(target).bytes_per_second * kShareOfMemory);
+    return kAttentionGradKernels * machine.StartSeconds() +
+           AttentionGradSeconds(plan, speed, machine.memory * kShareOfMemory);
   }
   static void Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered) {
     Schedule(group, target, std::move(plan), is_ordered).Lower(lowered);

@@ -60,8 +60,12 @@ constexpr int kRegisters[][2] = {{40, 232}, {24, 240}};
 constexpr int64_t kSectionBytes[][3] = {{32 << 20, 64 << 20, 32 << 20},
                                         {32 << 20, 16 << 20, 16 << 20}};
 
-// Five products at half of the tensor cores' speed; masks hide half.
-constexpr double kFlopsPerSecond = 500e12, kBytesPerSecond = 3e12, kLaunchSeconds = 8e-6;
+// Five products at 500 of the 919 TFLOP/s of an H200's wgmma at 1.7 GHz; masks hide half. Sums of
+// dq at 3.0 of the 4.1 TB/s of its copies.
+constexpr double kShareOfWgmma = 0.544, kShareOfMemory = 3.0 / 4.1;
+double FlopsPerSecond(const Machine& machine) {
+  return 2 * machine.wgmma.f16 * machine.clock * machine.multiprocessors * kShareOfWgmma;
+}
 
 struct GradSm90 {
   static constexpr int kVersion = 9;
@@ -210,7 +214,8 @@ Status GradSm90::TakeTile(Plan& p, const Target& target, std::span<const int> kn
     p.beside = graph::kAbsent;
     p.reads = true;
   }
-  TakeParts(p, target, kFlopsPerSecond, kBytesPerSecond);
+  const Machine machine = MachineOf(target);
+  TakeParts(p, target, FlopsPerSecond(machine), machine.memory * kShareOfMemory);
   if (p.bias_heads > 0)
     p.bias_sums = p.bias_heads * p.key_tiles() * p.query_tiles() * p.keys_tile * p.queries_tile;
   return {};
@@ -455,11 +460,13 @@ struct Sums : GradSm90 {
       is_ordered ? "attention_grad_sm90" : "attention_grad_sm90_atomic";
   static constexpr decltype(Engine::any_order) kAnyOrder = is_ordered ? nullptr : KeepsSums;
 
-  static double Seconds(const Plan& plan, const Target&, bool) {
-    const double speed = kFlopsPerSecond * (is_ordered ? kOrderedSpeed : 1) *
+  static double Seconds(const Plan& plan, const Target& target, bool) {
+    const Machine machine = MachineOf(target);
+    const double speed = FlopsPerSecond(machine) * (is_ordered ? kOrderedSpeed : 1) *
                          (plan.depth == kPanel && plan.queries_tile < 128 ? kSmallTileSpeed : 1) *
                          (plan.is_wide() ? kWideSpeed : 1);
-    return kLaunchSeconds + AttentionGradSeconds(plan, speed, kBytesPerSecond);
+    return kAttentionGradKernels * machine.StartSeconds() +
+           AttentionGradSeconds(plan, speed, machine.memory * kShareOfMemory);
   }
   static void Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered) {
     Schedule(group, target, std::move(plan), is_ordered).Lower(lowered);

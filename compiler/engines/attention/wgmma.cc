@@ -44,27 +44,29 @@ namespace {
 
 constexpr double kOtherTiles = 0.9;
 // A tile's first scores, last product and store, of which nothing runs beside another's.
-constexpr double kTileSeconds = 1.6e-6;
+constexpr double kTileCycles = 2720;
 // A block of keys for a group that is alone: its products and exponentials wait for each other.
-constexpr double kLoneBlockSeconds = 1.3e-6;
+constexpr double kLoneBlockCycles = 2210;
 
 }  // namespace
 
 double WgmmaSeconds(const AttentionProblem& problem, const WgmmaTile& tile, double columns,
                     double row_bytes, const WgmmaRates& rates, const Target& target,
                     bool is_default) {
+  const Machine machine = MachineOf(target);
   const int64_t rows = 64 * tile.groups;
   const int64_t tiles = problem.heads() * CeilDiv(problem.queries, rows);
-  const double waves = static_cast<double>(CeilDiv(tiles, target.multiprocessors));
+  const double waves = static_cast<double>(CeilDiv(tiles, int64_t{machine.multiprocessors}));
   const double keys = static_cast<double>(AlignUp(problem.keys, tile.keys));
   const double area = static_cast<double>(rows * tile.keys) / (128.0 * 128.0);
   const double speed = is_default ? 1 : kOtherTiles * std::clamp(area, 0.4, 1.0);
-  const double flops = 2 * static_cast<double>(rows) * keys * columns;
-  const double products = flops * target.multiprocessors / (rates.flops_per_second * speed);
-  const double reading = keys * row_bytes / MachineOf(target).l2_share;
-  const double lone = tile.groups > 1 ? 0 : kLoneBlockSeconds * keys / tile.keys;
+  const double products =
+      static_cast<double>(rows) * keys * columns / (machine.wgmma.f16 * rates.share * speed);
+  const double reading = keys * row_bytes / machine.l2_bytes;
+  const double lone = tile.groups > 1 ? 0 : kLoneBlockCycles * keys / tile.keys;
   const double blocks = std::max({products, reading, lone});  // half of which masks hide
-  return rates.launch_seconds + waves * (kTileSeconds + blocks * (problem.hides_blocks ? 0.5 : 1));
+  const double cycles = waves * (kTileCycles + blocks * (problem.hides_blocks ? 0.5 : 1));
+  return machine.launch_seconds + machine.Seconds(rates.start_cycles + cycles);
 }
 
 }  // namespace kiln::compiler

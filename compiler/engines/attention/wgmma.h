@@ -47,7 +47,8 @@ void AddWgmmaConfig(const AttentionProblem& problem, const WgmmaTile& tile,
                     const RegisterSplit& registers, const WgmmaLayout& layout, tile::Call& call);
 
 struct WgmmaRates {
-  double flops_per_second, launch_seconds;
+  double share;         // of wgmma's rate for 16 bits, that both products reach
+  double start_cycles;  // of the kernel, before its first tile
 };
 // The kernel's seconds: both products of `columns` multiply-adds a query and key, or rows of k and
 // v of `row_bytes` together as fast as they come from the L2 cache, in whole waves. The table's

@@ -112,7 +112,7 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 
 // Each pass reads what it needs.
 double Cost(const Group& group, const Target& target, std::span<const int>) {
-  constexpr double kShare = 0.95, kLaunchSeconds = 2e-6;
+  constexpr double kShare = 0.95;  // of a copy's rate
   const ColumnsPlan plan = PlanColumns(group);
   const graph::Graph& g = plan.graph();
   double bytes = 0;
@@ -123,7 +123,8 @@ double Cost(const Group& group, const Target& target, std::span<const int>) {
   std::ranges::for_each(plan.chain.wide_outputs, add);
   std::ranges::for_each(plan.early, add);
   const auto launches = static_cast<double>(2 * plan.chain.stages.size());
-  return kLaunchSeconds * launches + bytes / (MachineOf(target).bytes_per_second * kShare);
+  const Machine machine = MachineOf(target);
+  return machine.StartSeconds() * launches + bytes / (machine.memory * kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};

@@ -241,19 +241,21 @@ Status CheckGroupedTile(const GroupedPlan& plan, const GroupedTile& tile, const 
 // As the model of wgmma_sm90 (contract_wgmma/tile.cc): the slowest of tensor cores, the way from L2
 // and shared memory is a step's time.
 double GroupedSeconds(const GroupedPlan& plan, const GroupedTile& tile, const Target& target) {
-  constexpr double kTensorFlops = 4096, kL2Bytes = 40, kSharedBytes = 128;  // a clock
+  constexpr double kL2Share = 0.85;  // of what all multiprocessors together are given
   constexpr double kStoreClocks = 0.045, kTileClocks = 900, kClusterClocks = 600;
   // Of a shared tile, for each that makes a part: to leave it in memory, or to read and add it,
   // which waits for memory (an H100: 1.5 turns of 25 steps took 54 us, three turns of half tiles
   // 42; 3.03 turns of 100 steps 255, four 279).
   constexpr double kPartBytes = 16, kPartClocks = 1000;
-  constexpr double kClusterBytes = 32, kLaunchSeconds = 2.5e-6, kSumsShare = 0.12;
+  constexpr double kClusterBytes = 32, kPrologueClocks = 850, kSumsShare = 0.12;
   constexpr double kLeftByClusters =
       31.0 / 32;  // of the multiprocessors, where clusters are larger
+  const Machine machine = MachineOf(target);
   const double left = tile.left, right = tile.right, depth = GroupedPlan::kDepth;
-  const double tensor = 2 * left * right * depth / kTensorFlops;
-  const double l2 = (left + right / tile.cluster) * depth * 2 / kL2Bytes;
-  const double shared = (left / 64 * (64 + right) + left + right) * depth * 2 / kSharedBytes;
+  const double tensor = left * right * depth / machine.wgmma.f16;
+  const double l2 = (left + right / tile.cluster) * depth * 2 / (kL2Share * machine.l2_bytes);
+  const double shared =
+      (left / 64 * (64 + right) + left + right) * depth * 2 / machine.shared_bytes;
   const double step = std::max({tensor, l2, shared});
   double store = kStoreClocks * left * right + 0.4 * kTileClocks;
   if (tile.split > 1) store += 2000 + left * right * 4 / kClusterBytes;
@@ -280,7 +282,7 @@ double GroupedSeconds(const GroupedPlan& plan, const GroupedTile& tile, const Ta
   const double waves = turns * sum / tiles;
   double clocks = std::max(waves, longest) + kTileClocks;
   if (tile.blocks() > 1) clocks += kClusterClocks;
-  return clocks / MachineOf(target).clock + kLaunchSeconds;
+  return machine.StartSeconds() + machine.Seconds(clocks + kPrologueClocks);
 }
 
 std::vector<GroupedTile> GroupedTiles(const GroupedPlan& plan, const Target& target) {

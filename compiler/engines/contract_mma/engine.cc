@@ -90,17 +90,17 @@ Result<Lowered> LowerAtomic(const Group& group, const Target& target, std::span<
 }
 
 // Cycles of one step of a block on an SM of its own: tensor cores, shared memory and L2 each alone.
-double StepCycles(const MmaPlan& plan, const Target& target) {
-  constexpr double kSharedBytesPerCycle = 128, kL2BytesPerCycle = 40;
+double StepCycles(const MmaPlan& plan, const Machine& machine) {
+  constexpr double kL2Share = 0.85;  // of what all multiprocessors together are given
   const int size = SizeOf(plan.type);
-  const double products = double(plan.tile_m) * plan.tile_n * plan.depth * size / 2;
+  const double products = double(plan.tile_m) * plan.tile_n * plan.depth;
   const double row_bytes = plan.depth * size;
   const double loaded = (plan.tile_m + plan.tile_n) * row_bytes;
   const double fragments =
       (double(plan.tile_m) * plan.warps_n + double(plan.tile_n) * plan.warps_m) * row_bytes;
   double cycles =
-      std::max({products / MachineOf(target).mma, (fragments + loaded) / kSharedBytesPerCycle,
-                loaded / kL2BytesPerCycle});
+      std::max({products / machine.mma.Of(size), (fragments + loaded) / machine.shared_bytes,
+                loaded / (kL2Share * machine.l2_bytes)});
   // Elements one by one: about as many instructions as bytes.
   for (const auto& [path, rows] : {std::pair(plan.a, plan.tile_m), std::pair(plan.b, plan.tile_n)})
     if (path == OperandPath::kElements) cycles += rows * plan.depth * 0.35;
@@ -108,8 +108,11 @@ double StepCycles(const MmaPlan& plan, const Target& target) {
 }
 
 double Seconds(const Group& group, const Target& target, const MmaPlan& plan) {
-  constexpr double kShareOfMemory = 0.88, kShareOfClock = 0.94, kLaunchSeconds = 2.5e-6;
-  const double bytes_per_second = MachineOf(target).bytes_per_second * kShareOfMemory;
+  constexpr double kShareOfMemory = 0.88, kShareOfClock = 0.94;
+  constexpr double kPrologueCycles = 850;  // of a kernel
+  const Machine machine = MachineOf(target);
+  const double bytes_per_second = machine.memory * kShareOfMemory;
+  const double launch = machine.StartSeconds() + machine.Seconds(kPrologueCycles);
   ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
   if (plan.swapped) std::swap(size.m, size.n);
   const int64_t tiles = CeilDiv(size.m, plan.tile_m) * CeilDiv(size.n, plan.tile_n) * size.batch;
@@ -123,16 +126,16 @@ double Seconds(const Group& group, const Target& target, const MmaPlan& plan) {
   const int64_t resident = std::min(fit, CeilDiv(blocks, sms));
   const double alone = resident * plan.warps() >= 8 ? 1.0 : 1.5;
   const double fill = 1200 + 400.0 * plan.stages, epilogue = plan.tile_m * plan.tile_n * 0.12;
-  const double tile_cycles = static_cast<double>(steps) * StepCycles(plan, target) * alone +
+  const double tile_cycles = static_cast<double>(steps) * StepCycles(plan, machine) * alone +
                              (fill + epilogue) / static_cast<double>(resident);
-  double seconds = kLaunchSeconds + static_cast<double>(CeilDiv(blocks, sms)) * tile_cycles /
-                                        (MachineOf(target).clock * kShareOfClock);
-  seconds = std::max(seconds, static_cast<double>(FloorBytes(group)) / bytes_per_second);
+  double seconds = launch + static_cast<double>(CeilDiv(blocks, sms)) * tile_cycles /
+                                (machine.clock * kShareOfClock);
+  seconds = std::max(seconds, launch + static_cast<double>(FloorBytes(group)) / bytes_per_second);
   if (plan.splits == 1) return seconds;
   const bool ordered = plan.form == SplitForm::kOrdered;
   const double sums = static_cast<double>(size.batch * size.m * size.n) * 4;
   const double traffic = ordered ? 2.0 * plan.splits : 2.0 + plan.splits * 3.0;
-  return seconds + sums * traffic / bytes_per_second + kLaunchSeconds * (ordered ? 1 : 2);
+  return seconds + sums * traffic / bytes_per_second + launch * (ordered ? 1 : 2);
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {

@@ -65,15 +65,15 @@ int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const 
   return SimtSharedBytes(KnobsOf(knobs), AccumulatorOf(group), CountReductions(group));
 }
 
-constexpr double kShareOfMemory = 0.85, kLaunchSeconds = 2e-6;
+constexpr double kShareOfMemory = 0.85;
 
 double CostCpu(const Group& group, const Target& target, const SimtKnobs& k) {
-  constexpr double kFlops = 0.12e12;
+  constexpr double kShareOfFma = 0.625;
+  const Machine machine = MachineOf(target);
+  const double flops = 2 * machine.fma * machine.clock * kShareOfFma;
   const double reuse = 0.5 + 0.5 * std::min({k.tile_m, k.tile_n, 64}) / 64;
-  return kLaunchSeconds +
-         TiledSeconds(group, target, {k.tile_m, k.tile_n, k.tile_k}, kFlops * reuse) +
-         static_cast<double>(FloorBytes(group)) /
-             (MachineOf(target).bytes_per_second * kShareOfMemory);
+  return TiledSeconds(group, target, {k.tile_m, k.tile_n, k.tile_k}, flops * reuse) +
+         StreamSeconds(machine, static_cast<double>(FloorBytes(group)), kShareOfMemory);
 }
 
 // Instructions for an element of each operand on its way to a panel.
@@ -103,16 +103,14 @@ StageCosts StageCostsOf(const Group& group) {
 // Cycles of an SM for one step of one block: issue slots of its products and of what moves the
 // panels, or the reads of shared memory where those take longer.
 double StepCycles(const SimtKnobs& k, const SimtPatch& patch, const StageCosts& costs,
-                  DType accumulator) {
-  constexpr double kIssue = 128;        // instructions of a thread that an SM issues in a cycle
+                  DType accumulator, const Machine& machine) {
   constexpr double kSharedWave = 1.25;  // cycles of a 16-byte read by a warp
-  const int size = SizeOf(accumulator);
   const double places = double{1} * k.tile_m * k.tile_n * k.tile_k;
-  const double products = places * (size == 8 ? 2 : 1);
+  const double products = places * machine.FmaSlots(SizeOf(accumulator) == 8);
   const double staged = (k.tile_m * costs.m + k.tile_n * costs.n) * k.tile_k;
   const double reads =
       k.tile_k * (patch.per_m + patch.per_n) / double{1} / patch.lane * patch.threads;
-  return std::max((products + staged + reads) / kIssue, reads / 32 * kSharedWave * 2);
+  return std::max((products + staged + reads) / machine.issue, reads / 32 * kSharedWave * 2);
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
@@ -122,6 +120,7 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   // what an SM can issue, four 0.6; and a step waits for half of what the next one's reading takes
   // longer than the step's instructions.
   constexpr double kShareOfClock = 1.03, kRateOfWarp = 0.15, kReadCycles = 700;
+  const Machine machine = MachineOf(target);
   const DType accumulator = AccumulatorOf(group);
   const SimtPatch patch = PatchOf(k, accumulator);
   const ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
@@ -138,15 +137,14 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   const double turns = static_cast<double>(StepsOfSlice(steps, slices)) + edge_steps;
   const double rounds = static_cast<double>(CeilDiv(waves, std::max<int64_t>(resident, 1)));
   const double issued = static_cast<double>(waves) * turns *
-                        StepCycles(k, patch, StageCostsOf(group), accumulator) / rate;
+                        StepCycles(k, patch, StageCostsOf(group), accumulator, machine) / rate;
   const double cycles = std::max(issued, (issued + rounds * turns * kReadCycles) / 2);
-  double seconds = kLaunchSeconds + cycles / (MachineOf(target).clock * kShareOfClock) +
-                   static_cast<double>(FloorBytes(group)) /
-                       (MachineOf(target).bytes_per_second * kShareOfMemory);
+  double seconds = cycles / (machine.clock * kShareOfClock) +
+                   StreamSeconds(machine, static_cast<double>(FloorBytes(group)), kShareOfMemory);
   if (slices > 1) {
     const double partial =
         static_cast<double>(slices * size.batch * size.m * size.n) * SizeOf(accumulator);
-    seconds += kLaunchSeconds + 2 * partial / (MachineOf(target).bytes_per_second * kShareOfMemory);
+    seconds += StreamSeconds(machine, 2 * partial, kShareOfMemory);
   }
   return seconds;
 }

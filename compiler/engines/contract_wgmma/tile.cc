@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "compiler/kernel/accumulation.h"
+#include "compiler/machine/machine.h"
 
 namespace kiln::compiler {
 namespace {
@@ -24,20 +25,18 @@ constexpr int kShortSum = 3;           // steps of tiles that are made faster th
 constexpr int64_t kMostSliceElements = int64_t{1} << 30;
 constexpr int kChunk = 32, kPitch = 68;  // of contract_sm90's staging
 
-constexpr double kClock = 1.6e9;
-constexpr double kTensorFlops = 4096;  // per clock, 16-bit: 64x256x16 products in 128 clocks
-constexpr double kL2Bytes = 40;        // per clock
-constexpr double kSharedBytesPerClock = 128;
-constexpr double kClusterClocks = 600;  // until the blocks of a cluster have met
-constexpr double kClusterBytes = 32;    // per clock, from other blocks' shared memory
+constexpr double kClockShare = 16.0 / 17;  // of the machine's: wgmma leaves 1.6 of 1.7 GHz
+constexpr double kL2Share = 0.85;          // of what all multiprocessors together are given
+constexpr double kClusterClocks = 600;     // until the blocks of a cluster have met
+constexpr double kClusterBytes = 32;       // per clock, from other blocks' shared memory
 constexpr double kStoreClocks = 0.11, kDirectClocks = 0.03;  // of an element of the result
-constexpr double kRightLanes = 13;     // lanes along right that store as fast as along left
-constexpr double kFullClocks = 0.015;  // more, for each full operand
-constexpr double kBoxClocks = 1200;    // until a box comes that could not be asked for ahead
-constexpr double kReduceShare = 0.25;  // of a store, for each reduction of the result
-constexpr double kTileClocks = 900;    // to fill the pipeline and to drain it
-constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
-constexpr double kLaunchSeconds = 2.5e-6;
+constexpr double kRightLanes = 13;       // lanes along right that store as fast as along left
+constexpr double kFullClocks = 0.015;    // more, for each full operand
+constexpr double kBoxClocks = 1200;      // until a box comes that could not be asked for ahead
+constexpr double kReduceShare = 0.25;    // of a store, for each reduction of the result
+constexpr double kTileClocks = 900;      // to fill the pipeline and to drain it
+constexpr double kSliceShare = 0.4261;   // of what the L2 cache gives: 4.5 of an H200's 10.6 TB/s
+constexpr double kPrologueClocks = 800;  // of a kernel: barriers, maps of operands
 constexpr double kPartBytes = 40;       // per clock, of parts that a stream's workers leave and add
 constexpr double kPartClocks = 800;     // until a part has come
 constexpr double kWideInTurns = 1.25;   // more than kMostAccumulators; timed with gelu alone
@@ -241,11 +240,11 @@ bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   return StagesOf(plan, tile, target) >= 2;
 }
 
-double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target,
-                   double floor_bytes) {
-  const double element = SizeOf(plan.type);
-  const double flops = kTensorFlops * 2 / element;
-  const double step_flops = 2.0 * tile.left * tile.right * plan.depth();
+namespace {
+
+// A step of k: the slowest of tensor cores, the way from L2 and shared memory.
+double StepClocks(const Sm90Plan& plan, const Sm90Tile& tile, const Machine& machine) {
+  const double macs = machine.wgmma.Of(SizeOf(plan.type));
   const double row = plan.row_bytes;
   // An SM reads the operands of wgmma: each group its rows of left, and its columns of right for
   // every 64 rows. Products of two terms read right three times.
@@ -254,20 +253,44 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const double reads = wgmmas * (64 + products * columns) * row;
   const double writes = (tile.left + tile.right) * row;
   const double prepared = plan.prepares_right() ? (1 + plan.terms) * row * tile.right : 0;
-  const double tensor = products * step_flops / flops;
-  const double l2 = (tile.left + static_cast<double>(tile.right) / tile.cluster) * row / kL2Bytes;
-  const double shared = (reads + writes + prepared) / kSharedBytesPerClock;
-  const double step = std::max({tensor, l2, shared});
+  const double tensor = 1.0 * products * tile.left * tile.right * plan.depth() / macs;
+  const double l2 = (tile.left + static_cast<double>(tile.right) / tile.cluster) * row /
+                    (kL2Share * machine.l2_bytes);
+  const double shared = (reads + writes + prepared) / machine.shared_bytes;
+  return std::max({tensor, l2, shared});
+}
+
+// All products at wgmma's rate, whatever the tile.
+double TensorSeconds(const Sm90Plan& plan, const Machine& machine) {
+  const double products = (plan.terms == 2 ? 3.0 : 1.0) * static_cast<double>(plan.left_size) *
+                          static_cast<double>(plan.right_size) *
+                          static_cast<double>(plan.batches * plan.all_steps * plan.depth());
+  return machine.Seconds(products / machine.wgmma.Of(SizeOf(plan.type))) / machine.multiprocessors;
+}
+
+// The result of a tile.
+double StoreClocks(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const double narrow = tile.right_lanes > 0 ? kRightLanes / tile.right_lanes : 1;
-  const double element_store =
+  const double element =
       tile.direct ? kDirectClocks * tile.results * tile.result_bytes / 2 + kFullClocks * tile.full
                   : kStoreClocks * narrow;
-  double store = element_store * tile.left * tile.right * (tile.ping_pong ? 1.2 : 1.0) *
-                 (1 + kReduceShare * tile.reductions);
-  if (tile.full > 0) {
-    const int slots = BuffersOf(plan, tile, target) / tile.slot();
-    store += kBoxClocks * static_cast<double>(CeilDiv(BoxesOf(tile), slots) - 1);
-  }
+  const double store = element * tile.left * tile.right * (tile.ping_pong ? 1.2 : 1.0) *
+                       (1 + kReduceShare * tile.reductions);
+  if (tile.full == 0) return store;
+  const int slots = BuffersOf(plan, tile, target) / tile.slot();
+  return store + kBoxClocks * static_cast<double>(CeilDiv(BoxesOf(tile), slots) - 1);
+}
+
+}  // namespace
+
+double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target,
+                   double floor_bytes) {
+  const Machine machine = MachineOf(target);
+  const double clock = kClockShare * machine.clock;
+  const double launch = machine.StartSeconds() + kPrologueClocks / clock;
+  const double step = StepClocks(plan, tile, machine), store = StoreClocks(plan, tile, target);
+  const double floor = floor_bytes / ComparedMemory(machine);
+  const double own_memory = OwnMemorySeconds(machine, floor_bytes, TensorSeconds(plan, machine));
 
   // Clusters of more than two blocks leave some SMs of a GPC without work.
   const int slots = tile.split_cluster > 1
@@ -276,8 +299,8 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   const int64_t phases = NumElements(plan.phases);  // 1 where there are none
   const int64_t tiles = TilesOf(plan, tile) * tile.slices() * phases;
   if (tile.stream) {
-    const double seconds = StreamClocks(plan, tile, target, step, store) / kClock + kLaunchSeconds;
-    return std::max(seconds, floor_bytes / kDramBytesPerSecond + kLaunchSeconds);
+    const double seconds = StreamClocks(plan, tile, target, step, store) / clock;
+    return std::max(seconds, floor) + own_memory + launch;
   }
   const double steps = static_cast<double>(plan.all_steps) /
                        (static_cast<double>(phases) * tile.split_k);  // of a tile, on average
@@ -289,13 +312,13 @@ double Sm90Seconds(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   if (plan.has_uneven_phases() && tile.cluster > 1) clocks *= kUnevenCluster;
   if (tile.cluster > 1) clocks += kClusterClocks;
   if (tile.split_cluster > 1) clocks += 2000 + tile.left * tile.right * 4.0 / kClusterBytes;
-  double seconds = std::max(clocks / kClock + kLaunchSeconds * (tile.reductions > 0 ? 2 : 1),
-                            floor_bytes / kDramBytesPerSecond + kLaunchSeconds);
+  const double main_kernel = clocks / clock + (tile.reductions > 0 ? launch : 0);
+  double seconds = std::max(main_kernel, floor) + own_memory + launch;
   if (tile.slices() > 1) {
     const double slices = static_cast<double>(plan.left_size) *
                           static_cast<double>(plan.right_size) * static_cast<double>(plan.batches) *
                           tile.slices() * 4;
-    seconds += 2 * slices / kSliceBytesPerSecond + kLaunchSeconds;
+    seconds += 2 * slices / (kSliceShare * machine.l2_share() * machine.multiprocessors) + launch;
   }
   return seconds;
 }

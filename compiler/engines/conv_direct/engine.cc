@@ -186,7 +186,8 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 
 // Cycles of one multiprocessor on one warp's unit: reads and shared memory through the load unit,
 // products, and whichever is more hides most of the other.
-double UnitCycles(const Group& group, const ConvShape& shape, const DirectKnobs& knobs, bool mma) {
+double UnitCycles(const Group& group, const Machine& machine, const ConvShape& shape,
+                  const DirectKnobs& knobs, bool mma) {
   const DirectSizes sizes = SizesFor(group, shape, knobs, mma ? 2 : 1);
   const AxisMap cols = MapAxis(shape, shape.spatial - 1);
   const auto window_cols = static_cast<double>(WindowOf(cols, sizes.cols).size());
@@ -198,30 +199,40 @@ double UnitCycles(const Group& group, const ConvShape& shape, const DirectKnobs&
   const double reads = window_rows * window_cols * depth;
   const auto products = static_cast<double>(Products(group, shape, knobs, mma));
   if (mma) {
-    constexpr double kReadCycles = 6, kPanelCycles = 8, kProductCycles = 6.2 / 4;
+    constexpr double kReadCycles = 6, kPanelCycles = 8;
+    constexpr double kSpeed = 1.057;  // of mma.sync in these loops, beside the table's
     const double panel = products / (static_cast<double>(sizes.cols) / 2 * 4);
     const double load = reads * kReadCycles * (knobs.run == 4 ? 1.5 : 1) + panel * kPanelCycles;
-    return std::max(load, products * kProductCycles) + 0.25 * std::min(load, products);
+    return std::max(load, products * machine.MmaCycles() / 4 / kSpeed) +
+           0.25 * std::min(load, products);
   }
   // 32 threads; a conversion of each element read, an instruction for each product.
   const SimtLanes lanes = SimtLanesOf(group, shape);
   const double width = lanes.read * SizeOf(group.graph[shape.in].dtype) / 4.0;
   const double load = reads * std::max(width, 1.0) * 2 + products / sizes.cols / 2;
-  const double issue = (products + reads * lanes.read) / 4;
+  const double issue = (products * machine.FmaSlots() + reads * lanes.read) / 4;
   return std::max(load, issue) + 0.25 * std::min(load, issue);
+}
+
+// Of a wgrad: the kernel that makes slices, the one that adds them up, and what both fill first.
+double WgradStartSeconds(const Machine& machine) {
+  constexpr double kFillCycles = 6800;
+  return 2 * machine.StartSeconds() + machine.Seconds(kFillCycles);
 }
 
 double WgradMmaCost(const Group& group, const Target& target, const ConvShape& shape,
                     const DirectKnobs& knobs) {
-  constexpr double kShareOfMemory = 0.8, kStageSeconds = 8e-6;
-  const double bytes_per_second = MachineOf(target).bytes_per_second * kShareOfMemory;
+  constexpr double kShareOfMemory = 0.8;
+  constexpr double kSpeed = 1.024;  // of mma.sync in these loops, beside the table's
+  const Machine machine = MachineOf(target);
+  const double bytes_per_second = machine.memory * kShareOfMemory;
   const WgradMmaPlan p = WgradMmaPlanOf(group, target, shape, knobs);
   // Cycles of a product of k of all four warps together: matrix reads through one port, mma.sync
   // on four tensor cores; then what staging and places take.
   const auto products = static_cast<double>(p.products_of_k()) / static_cast<double>(p.tap_sets);
   const auto warps = static_cast<double>(p.row_warps);
   const double reads = 4.0 * (p.row_warps > 0 ? products / 4 + 2 * warps : products / 2 + 2);
-  const double busy = products * 6.4 / 4;
+  const double busy = products * machine.MmaCycles() / kSpeed / 4;
   const auto pixels = static_cast<double>(p.pixels);
   const auto staged = pixels + static_cast<double>(p.images * p.staged_rows * p.staged_columns);
   const double piece = pixels / 16 * (std::max(reads, busy) * 1.3 + 20) + staged * 1.2;
@@ -234,25 +245,25 @@ double WgradMmaCost(const Group& group, const Target& target, const ConvShape& s
   const double cycles = a_sm * steps * piece * alone;
   const double moved = static_cast<double>(FloorBytes(group)) / bytes_per_second;
   const double sums = static_cast<double>(p.splits * NumElements(group.graph[shape.w].dims)) * 8;
-  const double seconds = cycles / MachineOf(target).clock;
-  return kStageSeconds + sums / bytes_per_second + std::max(seconds, moved) +
+  const double seconds = machine.Seconds(cycles);
+  return WgradStartSeconds(machine) + sums / bytes_per_second + std::max(seconds, moved) +
          0.2 * std::min(seconds, moved);
 }
 
 double WgradCost(const Group& group, const Target& target, const ConvShape& shape,
                  const DirectKnobs& knobs) {
-  constexpr double kShareOfMemory = 0.95, kStageSeconds = 8e-6;
-  const double bytes_per_second = MachineOf(target).bytes_per_second * kShareOfMemory;
+  constexpr double kShareOfMemory = 0.95;
+  const Machine machine = MachineOf(target);
+  const double bytes_per_second = machine.memory * kShareOfMemory;
   // A product, and the conversions and guards beside it.
   constexpr double kIssue = 1.7, kThreadsACycle = 128;
   const auto outputs = static_cast<double>(NumElements(group.graph[shape.y].dims));
   const auto taps = static_cast<double>(NumElements(shape.taps));
   const double rows = 1 + 0.5 / knobs.rows, few = knobs.steps == 1 ? 1.5 : 1;
-  const double busy =
-      few * rows * kIssue * outputs * taps /
-      (kThreadsACycle * std::max(target.multiprocessors, 1) * MachineOf(target).clock);
+  const double busy = few * rows * kIssue * machine.FmaSlots() * outputs * taps /
+                      (kThreadsACycle * machine.multiprocessors * machine.clock);
   const double moved = static_cast<double>(FloorBytes(group)) / bytes_per_second;
-  return kStageSeconds + std::max(busy, moved) + 0.2 * std::min(busy, moved);
+  return WgradStartSeconds(machine) + std::max(busy, moved) + 0.2 * std::min(busy, moved);
 }
 
 // Units of a warp that the busiest multiprocessor makes one after the other, times its warps: a
@@ -278,10 +289,11 @@ double CostWithoutRing(const Group& group, const Target& target, const ConvShape
                        std::span<const int> knobs) {
   // What the windows' reads reach, as measured on an H200: half of the memory's rate with tensor
   // cores, whose blocks wait for each row.
-  constexpr double kMmaShare = 0.56, kShareOfMemory = 0.95, kLaunchSeconds = 3e-6;
+  constexpr double kMmaShare = 0.56, kShareOfMemory = 0.95, kPrologueCycles = 1700;
   if (shape.is_wgrad() && TakesWgradMma(group, target, shape))
     return WgradMmaCost(group, target, shape, KnobsOf(knobs));
   if (shape.is_wgrad()) return WgradCost(group, target, shape, KnobsOf(knobs));
+  const Machine machine = MachineOf(target);
   const bool mma = TakesMma(group, target, shape);
   const DirectKnobs k = KnobsOf(knobs);
   const DirectSizes sizes = SizesFor(group, shape, k, mma ? 2 : 1);
@@ -291,10 +303,11 @@ double CostWithoutRing(const Group& group, const Target& target, const ConvShape
   const double full = NumElements(shape.taps) > 9 ? 2 : 1.25;
   const double crowded = mma && sizes.rows * sizes.cols >= 16 ? full : 1;
   const double busy = crowded * UnitsOfBusiest(group, target, shape, k, mma) *
-                      UnitCycles(group, shape, k, mma) * setup / MachineOf(target).clock;
-  const double rate = MachineOf(target).bytes_per_second * (mma ? kMmaShare : kShareOfMemory);
+                      UnitCycles(group, machine, shape, k, mma) * setup / machine.clock;
+  const double rate = machine.memory * (mma ? kMmaShare : kShareOfMemory);
   const double moved = crowded * static_cast<double>(FloorBytes(group)) / rate;
-  return kLaunchSeconds + std::max(busy, moved) + 0.1 * std::min(busy, moved);
+  return machine.StartSeconds() + machine.Seconds(kPrologueCycles) + std::max(busy, moved) +
+         0.1 * std::min(busy, moved);
 }
 
 // Plans of the ring, where it takes the group; then the other designs, each knob moved alone.

@@ -160,9 +160,12 @@ bool TakesRing(const Group& group, const Target& target, const ConvShape& shape)
 }
 
 double RingCost(const Group& group, const Target& target, const RingPlan& p) {
-  constexpr double kLaunchSeconds = 3e-6, kShareOfMemory = 1.05;
-  const double bytes_per_second = MachineOf(target).bytes_per_second * kShareOfMemory;
-  constexpr double kLatencySeconds = 1.1e-6, kIssue = 0.75, kMostBytes = 48 * 1024;
+  // Rows that several blocks read come from the L2 cache, so that more arrives than a copy moves.
+  constexpr double kShareOfMemory = 1.05;
+  constexpr double kPrologueCycles = 1700, kSumCycles = 3400;
+  constexpr double kLatencyCycles = 1870, kIssue = 0.75, kMostBytes = 48 * 1024;
+  const Machine machine = MachineOf(target);
+  const double bytes_per_second = ComparedMemory(machine) * kShareOfMemory;
   if (!p.fits) return kNoSeconds;
   if (p.period * p.taps() * p.strip > kMostProducts || Registers(p) > 240) return kNoSeconds;
   const double sms = std::max(target.multiprocessors, 1);
@@ -171,7 +174,7 @@ double RingCost(const Group& group, const Target& target, const RingPlan& p) {
   const auto period = static_cast<double>(p.period), live = static_cast<double>(p.live);
   const auto lanes = static_cast<double>(p.lanes), strip = static_cast<double>(p.strip);
   const double reads = period * static_cast<double>(p.window()) * (lanes + 1);
-  const double products = live * static_cast<double>(p.taps()) * strip * lanes;
+  const double products = live * static_cast<double>(p.taps()) * strip * lanes * machine.FmaSlots();
   const double results = live * strip * (p.wgrad ? 1 + lanes : 4 + lanes);
   const double stages = period / static_cast<double>(p.group);
   const double chunks = static_cast<double>(p.images * p.staged_columns * p.slab / p.chunk) /
@@ -190,12 +193,12 @@ double RingCost(const Group& group, const Target& target, const RingPlan& p) {
   // A block alone waits at its barriers.
   const double latency = bodies * (body + stages * 150) / std::min(1.0, 4 / warps) *
                          std::ceil(a_sm / static_cast<double>(p.resident));
-  const double busy = std::max(issued, latency) / MachineOf(target).clock;
+  const double busy = machine.Seconds(std::max(issued, latency));
   const double stage = static_cast<double>((p.in_elements() + p.out_elements()) * size);
   const double in_flight = std::min(
       stage * static_cast<double>(p.depth - 1) * std::min(a_sm, static_cast<double>(p.resident)),
       kMostBytes);
-  const double rate = std::min(bytes_per_second, in_flight * sms / kLatencySeconds);
+  const double rate = std::min(bytes_per_second, in_flight * sms / machine.Seconds(kLatencyCycles));
   // Units of work that the last round has not.
   const double idle = static_cast<double>(p.steps() * p.splits) / static_cast<double>(p.units()) *
                       std::max(1.0, a_sm * sms / blocks * 0.8);
@@ -203,10 +206,19 @@ double RingCost(const Group& group, const Target& target, const RingPlan& p) {
       static_cast<double>(p.walk() * p.row_groups) /
       static_cast<double>((p.rows * p.row_groups - 1) * p.row.stride + p.row.reach() + 1);
   const double moved = static_cast<double>(FloorBytes(group)) / rate * idle * (0.8 + 0.2 * halo);
-  const double sums = p.wgrad ? 4e-6 + static_cast<double>(p.splits * p.taps() * p.slabs * p.slab) *
-                                           8 / bytes_per_second
-                              : 0;
-  return kLaunchSeconds + sums + std::max(busy, moved) + 0.15 * std::min(busy, moved);
+  const double slices = static_cast<double>(p.splits * p.taps() * p.slabs * p.slab) * 8;
+  const double sums =
+      p.wgrad ? machine.StartSeconds() + machine.Seconds(kSumCycles) + slices / bytes_per_second
+              : 0;
+  // The products alone, of all threads at a time.
+  const auto made = static_cast<double>(NumElements(group.graph[p.out].dims));
+  const double at_best =
+      machine.Seconds(made * static_cast<double>(p.taps()) * machine.FmaSlots() / machine.issue) /
+      machine.multiprocessors;
+  const double own_memory =
+      OwnMemorySeconds(machine, static_cast<double>(FloorBytes(group)) / kShareOfMemory, at_best);
+  return machine.StartSeconds() + machine.Seconds(kPrologueCycles) + sums + own_memory +
+         std::max(busy, moved) + 0.15 * std::min(busy, moved);
 }
 
 }  // namespace kiln::compiler

@@ -54,6 +54,9 @@ FirstLayerDgradPlan DgradPlanOf(const Group& group, const ConvShape& shape,
 Status CheckFirstLayerDgrad(const Group& group, const ConvShape& shape);
 
 // Cycles of the busiest multiprocessor.
+// Of a tensor core, for one product of mma.sync: those of this engine come a little faster than the
+// table of the machine says.
+double FirstLayerProductCycles(const Target& target);
 double FirstLayerDgradCycles(const Target& target, const FirstLayerDgradPlan& plan, int blocks);
 
 Lowered LowerFirstLayerDgrad(const Group& group, const Target& target, const ConvShape& shape,

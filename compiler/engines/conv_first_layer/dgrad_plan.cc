@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "compiler/engines/conv_first_layer/dgrad.h"
+#include "compiler/machine/machine.h"
 
 namespace kiln::compiler {
 namespace {
@@ -125,8 +126,12 @@ Status CheckFirstLayerDgrad(const Group& group, const ConvShape& shape) {
   return {};
 }
 
+double FirstLayerProductCycles(const Target& target) {
+  constexpr double kSpeed = 1.024;
+  return MachineOf(target).MmaCycles() / kSpeed;
+}
+
 double FirstLayerDgradCycles(const Target& target, const FirstLayerDgradPlan& p, int blocks) {
-  constexpr double kProductCycles = 6.4;  // of a tensor core: mma.sync reaches 62 % of it
   constexpr double kAsyncCycles = 0.03, kStoreCycles = 0.5;  // of an element
   double products = 0, fragments = 0;
   for (const std::vector<int64_t>& used : p.used) {
@@ -135,9 +140,9 @@ double FirstLayerDgradCycles(const Target& target, const FirstLayerDgradPlan& p,
   }
   // Four warps, a tensor core each; all read through one port.
   const auto loads = static_cast<double>((p.rows + p.row.window - 1) * p.tiles);
-  const double reads = 4 * (loads * 512 + fragments * 256) / 128;
+  const double reads = 4 * (loads * 512 + fragments * 256) / MachineOf(target).shared_bytes;
   const auto steps = static_cast<double>(p.col.window * p.chunks * (p.chunk / 16));
-  double piece = steps * (1.2 * std::max(products * kProductCycles, reads) + 40);
+  double piece = steps * (1.2 * std::max(products * FirstLayerProductCycles(target), reads) + 40);
   piece += kAsyncCycles * static_cast<double>(p.staged_pixels() * p.chunks * p.chunk);
   piece += kStoreCycles * static_cast<double>(p.made_elements());
   // What hides a block's waiting is another one.

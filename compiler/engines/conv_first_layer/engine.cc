@@ -137,7 +137,6 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
   return LowerFirstLayerFprop(group, target, shape, plan, knobs[kPixels]);
 }
 
-constexpr double kProductCycles = 6.4;  // of a tensor core: mma.sync reaches 62 % of it
 // Of an element that a multiprocessor stages: its share of an asynchronous copy, whose way nobody
 // waits for, or of a read that the block waits for.
 constexpr double kAsyncCycles = 0.06, kStageCycles = 0.4;
@@ -151,7 +150,8 @@ double FpropCycles(const Group& group, const Target& target, const ConvShape& sh
   const double tiles = pixels / 16.0;
   const double units = std::ceil(static_cast<double>(p.rows * p.columns) / pixels / 4) * 4;
   const auto sets = static_cast<double>(p.sets);
-  const double product = std::max(tiles * sets * kProductCycles / 4, tiles * 4 + sets * 2);
+  const double product =
+      std::max(tiles * sets * FirstLayerProductCycles(target) / 4, tiles * 4 + sets * 2);
   double piece = units * static_cast<double>(p.products) * product * 1.15;
   piece += StageCycles(p.wide, p.staged_elements());
   piece += static_cast<double>(p.panel_elements()) / static_cast<double>(p.steps) * 0.25;
@@ -166,7 +166,7 @@ double WgradCycles(const Group& group, const Target& target, const ConvShape& sh
   // Four warps, a tensor core each; all read through one port.
   const auto products = static_cast<double>(s.per_warp * s.tiles);
   const double reads = 4 * static_cast<double>(s.per_warp * 2 + s.tiles * 4);
-  const double product = 1.25 * std::max(products * kProductCycles, reads);
+  const double product = 1.25 * std::max(products * FirstLayerProductCycles(target), reads);
   double piece = static_cast<double>(s.pixels) / 16 * product;
   piece += StageCycles(s.async, p.staged_elements() + s.pixels * s.tiles * 4);
   const double resident = std::min(splits, s.shared_bytes > 110 * 1024 ? 1 : 2);
@@ -188,11 +188,12 @@ double Cycles(const Group& group, const Target& target, std::span<const int> kno
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  constexpr double kShareOfMemory = 0.95, kLaunchSeconds = 3e-6;
-  const double busy = Cycles(group, target, knobs) / MachineOf(target).clock;
-  const double moved = static_cast<double>(FloorBytes(group)) /
-                       (MachineOf(target).bytes_per_second * kShareOfMemory);
-  return kLaunchSeconds + std::max(busy, moved) + 0.2 * std::min(busy, moved);
+  constexpr double kShareOfMemory = 0.95, kPrologueCycles = 1700;
+  const Machine machine = MachineOf(target);
+  const double busy = machine.Seconds(Cycles(group, target, knobs));
+  const double moved = static_cast<double>(FloorBytes(group)) / (machine.memory * kShareOfMemory);
+  return machine.StartSeconds() + machine.Seconds(kPrologueCycles) + std::max(busy, moved) +
+         0.2 * std::min(busy, moved);
 }
 
 // Of a dgrad all that differ, steps are not among its knobs; of fprop the useful pairs of pixels

@@ -10,6 +10,7 @@
 #include "compiler/engines/contraction/tiles.h"
 #include "compiler/kernel/accumulation.h"
 #include "compiler/kernel/map_dims.h"
+#include "compiler/machine/machine.h"
 
 namespace kiln::compiler {
 namespace {
@@ -31,16 +32,15 @@ constexpr int kMostBuffers = 6;
 constexpr int64_t kStagingBytes = 32 * 68 * 4;  // of conv_halo_sm90's staged output
 constexpr int kMostFilterColumns = 5;           // wgrad: accumulators of a row of the filter
 
-constexpr double kClock = 1.6e9;
-constexpr double kTensorMacs = 2048;                          // per clock
-constexpr double kTensorShare = 0.965, kWgradShare = 0.9;     // of that, in a long run
-constexpr double kL2Bytes = 40, kSharedBytes = 128;           // per clock
+constexpr double kClockShare = 16.0 / 17;  // of the machine's: wgmma leaves 1.6 of 1.7 GHz
+constexpr double kTensorShare = 0.965, kWgradShare = 0.9;  // of wgmma's rate, in a long run
+constexpr double kL2Share = 0.85;  // of what all multiprocessors together are given
 constexpr double kStoreClocks = 0.075, kDirectClocks = 0.03;  // of an element of the result
 constexpr double kFullClocks = 0.015;                         // more, for each full operand
-constexpr double kTileClocks = 200;    // of a tile's own: to wait for it and to hand it on
-constexpr double kStartClocks = 3000;  // weights, the first tile, the last store
-constexpr double kDramBytesPerSecond = 4.1e12, kSliceBytesPerSecond = 4.5e12;
-constexpr double kLaunchSeconds = 2.5e-6;
+constexpr double kTileClocks = 200;      // of a tile's own: to wait for it and to hand it on
+constexpr double kStartClocks = 3000;    // weights, the first tile, the last store
+constexpr double kSliceShare = 0.4261;   // of what the L2 cache gives: 4.5 of an H200's 10.6 TB/s
+constexpr double kPrologueClocks = 800;  // of a kernel, before all these
 
 // A spatial axis, counted from the last: w, h, d. A convolution along fewer axes lacks the others.
 enum { kW, kH, kD };
@@ -335,6 +335,9 @@ void HaloBoxes(HaloPlan& plan, const HaloGeometry& g) {
 double HaloSeconds(const HaloPlan& plan, const HaloTile& tile, const Target& target,
                    double floor_bytes) {
   const HaloGeometry g = GeometryOf(plan, tile, target);
+  const Machine machine = MachineOf(target);
+  const double clock = kClockShare * machine.clock;
+  const double launch = machine.StartSeconds() + kPrologueClocks / clock;
   // Of a tile; planes of a deep filter whose tap lies outside cost nothing.
   double planes = 1;
   if (plan.is_deep && !plan.is_wgrad) {
@@ -352,11 +355,11 @@ double HaloSeconds(const HaloPlan& plan, const HaloTile& tile, const Target& tar
                                                               kPanelRows * plan.row_bytes / 2
                                                         : 0;
   const double loaded = planes * double(g.load_bytes) + weights;
-  const double tensor = wgmmas * kPanelRows * g.columns * 16 / kTensorMacs;
-  const double shared = (wgmmas * (kPanelRows + g.columns) * 32 + loaded) / kSharedBytes;
-  const double main =
-      std::max({tensor / (plan.is_wgrad ? kWgradShare : kTensorShare), loaded / kL2Bytes, shared}) +
-      kTileClocks;
+  const double tensor = wgmmas * kPanelRows * g.columns * 16 / machine.wgmma.f16;
+  const double shared = (wgmmas * (kPanelRows + g.columns) * 32 + loaded) / machine.shared_bytes;
+  const double main = std::max({tensor / (plan.is_wgrad ? kWgradShare : kTensorShare),
+                                loaded / (kL2Share * machine.l2_bytes), shared}) +
+                      kTileClocks;
   const double blocks_of_part = double(g.blocks) / plan.parts();
   const double turns = std::ceil(double(g.units) / blocks_of_part);
   double clocks = kStartClocks, sum = 0;  // of the slices, by a kernel of its own
@@ -364,7 +367,7 @@ double HaloSeconds(const HaloPlan& plan, const HaloTile& tile, const Target& tar
     clocks += turns * main;
     const double slices =
         blocks_of_part * double(plan.left_size) * plan.taps() * plan.panels() * kPanelRows * 4;
-    sum = 2 * slices / kSliceBytesPerSecond + kLaunchSeconds;
+    sum = 2 * slices / (kSliceShare * machine.l2_share() * machine.multiprocessors) + launch;
   } else {
     const double element = plan.is_direct
                                ? kDirectClocks + kFullClocks * static_cast<double>(plan.full.size())
@@ -373,7 +376,7 @@ double HaloSeconds(const HaloPlan& plan, const HaloTile& tile, const Target& tar
     clocks += plan.is_deep ? turns * (2 * main + store)
                            : turns * std::max(main, (main + store) / 2) + store;
   }
-  return std::max(clocks / kClock, floor_bytes / kDramBytesPerSecond) + kLaunchSeconds + sum;
+  return std::max(clocks / clock, floor_bytes / machine.memory) + launch + sum;
 }
 
 }  // namespace kiln::compiler

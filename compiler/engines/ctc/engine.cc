@@ -59,12 +59,14 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 
 // Launches, two passes over the probabilities, and a step of the recursion for each frame.
 double Cost(const Group& group, const Target& target, std::span<const int>) {
-  constexpr double kShare = 0.73, kLaunchSeconds = 2e-6, kStepSeconds = 0.15e-6;
+  constexpr double kShare = 0.73;      // of a copy's rate
+  constexpr double kStepCycles = 255;  // of the recursion
   constexpr int kLaunches = 5;
+  const Machine machine = MachineOf(target);
   const graph::Node& node = group.graph.nodes.back();
   const auto frames = static_cast<double>(group.graph[node.inputs[0]].dims[0]);
-  return kLaunches * kLaunchSeconds + frames * kStepSeconds +
-         2 * static_cast<double>(FloorBytes(group)) / (MachineOf(target).bytes_per_second * kShare);
+  return (kLaunches - 1) * machine.StartSeconds() + machine.Seconds(frames * kStepCycles) +
+         StreamSeconds(machine, 2 * static_cast<double>(FloorBytes(group)), kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};

@@ -409,9 +409,8 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int>) {
-  constexpr double kShare = 0.97, kLaunchSeconds = 2e-6;
-  return kLaunchSeconds +
-         static_cast<double>(FloorBytes(group)) / (MachineOf(target).bytes_per_second * kShare);
+  constexpr double kShare = 0.97;  // of a copy's rate
+  return StreamSeconds(MachineOf(target), static_cast<double>(FloorBytes(group)), kShare);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/recurrence/call.h"
 #include "compiler/engines/recurrence/loop.h"
+#include "compiler/machine/machine.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -44,22 +45,24 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
                           (shape.is_projected ? shape.hidden * shape.projected : 0));
   const double blocks = static_cast<double>(CeilDiv(shape.batch, knobs[kRows]) * shape.directions);
   const double rounds = std::max(1.0, blocks / std::max(1, target.multiprocessors));
+  const Machine machine = MachineOf(target);
   if (!target.is_cuda()) {
-    constexpr double kProductsPerSecond = 8e9, kUnitsPerSecond = 2e7;
+    constexpr double kShareOfFma = 1.0 / 12, kUnitCycles = 150;
     // Few rows read the weights again and again, more do not stay in registers.
     const double of_rows = knobs[kRows] + (knobs[kRows] == 8 ? 8 : 1);
-    const double step = of_rows * weights / kProductsPerSecond +
-                        knobs[kRows] * static_cast<double>(shape.hidden) / kUnitsPerSecond;
-    return static_cast<double>(shape.steps) * rounds * step;
+    const double step = of_rows * weights / (kShareOfFma * machine.fma) +
+                        knobs[kRows] * static_cast<double>(shape.hidden) * kUnitCycles;
+    return static_cast<double>(shape.steps) * rounds * machine.Seconds(step);
   }
-  constexpr double kBytesPerSecond = 1e11, kProductsPerSecond = 1.2e11, kStepSeconds = 2e-6;
+  // A few blocks get more of the L2 cache than their share; FMA units wait for shared memory.
+  constexpr double kShareOfCache = 1.25, kShareOfFma = 0.5515, kStepCycles = 3400;
   const double busy =
       std::min(1.0, static_cast<double>(std::max(shape.hidden, int64_t{1})) / knobs[kThreads]);
-  const double reading = weights * SizeOf(shape.type) / kBytesPerSecond;
-  const double multiplying = weights * knobs[kRows] / (kProductsPerSecond * busy) *
+  const double reading = weights * SizeOf(shape.type) / (kShareOfCache * machine.l2_bytes);
+  const double multiplying = weights * knobs[kRows] / (kShareOfFma * machine.fma * busy) *
                              (knobs[kThreads] < 256 ? 256.0 / knobs[kThreads] : 1.0);
   return static_cast<double>(shape.steps) * rounds *
-         (kStepSeconds + std::max(reading, multiplying));
+         machine.Seconds(kStepCycles + std::max(reading, multiplying));
 }
 
 Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {

@@ -42,10 +42,10 @@ int ElementRegisters(const RecurrencePlan& p) {
 // way, which hides little of it, and of a gradient nothing: that sends all gates up and reads more
 // from memory. Seen on an H200 (docs/log): steps of 2.3 us forward and 2.7 to 3.4 of
 // gradients, for which 2.0 to 2.4 were predicted.
-double BelowSeconds(const RecurrencePlan& plan, double work) {
-  constexpr double kAskSeconds = 0.6e-6, kHiddenSeconds = 0.15e-6, kSecondsOfMemory = 0.4e-6;
-  return kAskSeconds / static_cast<double>(plan.ask_every()) + work - kHiddenSeconds +
-         (plan.shape.is_grad ? kSecondsOfMemory : 0);
+double BelowCycles(const RecurrencePlan& plan, double work) {
+  constexpr double kAskCycles = 1020, kHiddenCycles = 255, kMemoryCycles = 680;
+  return kAskCycles / static_cast<double>(plan.ask_every()) + work - kHiddenCycles +
+         (plan.shape.is_grad ? kMemoryCycles : 0);
 }
 
 // A step waits for the exchange, and then multiplies, adds up and makes cells one after the other.
@@ -59,11 +59,11 @@ double BelowSeconds(const RecurrencePlan& plan, double work) {
 // `all`: bytes that are streamed in a step.
 double ProductSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p, int64_t all,
                       const Target& target) {
-  constexpr double kArrivalSeconds = 1.2e-6, kNumberedSeconds = 0.9e-6, kSecondsOfBlocks = 7e-11,
-                   kSecondsOfPart = 1e-9, kSharedBytesPerCycle = 128, kCellCycles = 300,
+  constexpr double kArrivalCycles = 2040, kNumberedCycles = 1530, kCyclesOfBlocks = 0.119,
+                   kCyclesOfPart = 1.7, kShareOfFma = 0.625, kCellCycles = 300,
                    kCyclesOfElement = 60, kWaitCycles = 100, kOfCache = 0.7, kOfMemory = 0.7,
                    kCyclesOfSecond = 71, kCyclesOfFourth = 481;  // elements and those behind
-  const Machine& machine = MachineOf(target);
+  const Machine machine = MachineOf(target);
   const int tiles = p.columns / kColumnTile, passes = tiles / p.pass;
   const double sums = static_cast<double>(p.rows()) * p.columns,
                products = sums * static_cast<double>(p.pitch()),
@@ -80,24 +80,25 @@ double ProductSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p, in
                          kCyclesOfFourth * static_cast<double>(std::max<int64_t>(0, elements - 3));
   // A read of shared memory is 16 bytes of states for all lanes, and four products of each of their
   // rows.
-  const double multiplying = plan.fma ? products / 32 / 4 * std::max(1.0, 4 / machine.fma)
-                                      : products / (machine.mma * (plan.rounds ? 0.5 : 1.0));
+  const double rate = plan.fma      ? kShareOfFma * machine.fma
+                      : plan.rounds ? machine.mma.tf32
+                                    : machine.mma.f16;
+  const double multiplying = products / rate;
   const double cycles =
-      multiplying + (8.0 * p.depth_warps() * sums + matrix) / kSharedBytesPerCycle +
+      multiplying + (8.0 * p.depth_warps() * sums + matrix) / machine.shared_bytes +
       kWaitCycles * resident / p.ahead + (p.is_below ? 0 : kCellCycles) +
       kCyclesOfElement * static_cast<double>(elements) +
       (plan.shape.is_grad ? carried * static_cast<double>(plan.shape.blocks.gates) : 0);
   const bool is_cached = static_cast<double>(all) < kOfCache * static_cast<double>(target.l2_bytes);
   const double from_memory = static_cast<double>(plan.blocks()) * streamed;
-  const double reading =
-      std::max((states + streamed) / machine.l2_share,
-               is_cached ? 0 : from_memory / (kOfMemory * BytesPerSecond(target)));
-  if (p.is_below) return BelowSeconds(plan, reading + cycles / machine.clock);
+  const double reading = std::max((states + streamed) / machine.l2_share(),
+                                  is_cached ? 0 : from_memory / (kOfMemory * machine.memory));
+  if (p.is_below) return reading + machine.Seconds(BelowCycles(plan, cycles));
   const auto blocks = static_cast<double>(plan.blocks());
   const double waiting = plan.numbered
-                             ? kNumberedSeconds + kSecondsOfBlocks * blocks * blocks
-                             : kArrivalSeconds + kSecondsOfPart * static_cast<double>(plan.parts);
-  return waiting + reading + cycles / machine.clock;
+                             ? kNumberedCycles + kCyclesOfBlocks * blocks * blocks
+                             : kArrivalCycles + kCyclesOfPart * static_cast<double>(plan.parts);
+  return reading + machine.Seconds(waiting + cycles);
 }
 // Clusters of so many blocks that run at a time: some GPC has fewer multiprocessors than others.
 int64_t ResidentClusters(const Target& target, int64_t blocks) {
@@ -111,14 +112,14 @@ int64_t ResidentClusters(const Target& target, int64_t blocks) {
 // pass has kept, too.
 double ClusteredSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p,
                         const Target& target) {
-  constexpr double kSecondsOfWay = 0.38e-6, kSecondsOfMemory = 0.5e-6, kSharedBytesPerCycle = 128,
-                   kSentBytesPerCycle = 6, kOnTime = 0.5, kChainCycles = 35, kCyclesOfGate = 250;
-  const Machine& machine = MachineOf(target);
+  constexpr double kWayCycles = 646, kMemoryCycles = 850, kSentBytesPerCycle = 6, kOnTime = 0.5,
+                   kChainCycles = 35, kCyclesOfGate = 250;
+  const Machine machine = MachineOf(target);
   const double sums = static_cast<double>(p.rows()) * p.columns;
   const int passes = p.columns / kColumnTile / p.pass;
-  const double multiplying =
-      std::max(sums * static_cast<double>(p.pitch()) / (machine.mma * (plan.rounds ? 0.5 : 1.0)),
-               2.0 * kChainCycles * p.chunks * passes);
+  const double multiplying = std::max(
+      sums * static_cast<double>(p.pitch()) / (plan.rounds ? machine.mma.tf32 : machine.mma.f16),
+      2.0 * kChainCycles * p.chunks * passes);
   const double states = static_cast<double>(p.columns * p.pitch() * p.element_bytes);
   const double sent =
       states * static_cast<double>(std::min<int64_t>(p.columns, plan.shape.batch)) / p.columns;
@@ -126,9 +127,9 @@ double ClusteredSeconds(const RecurrencePlan& plan, const RecurrenceProduct& p,
                                 static_cast<double>(p.in_shared * p.chunk_bytes()) * passes;
   const int64_t elements = CeilDiv(int64_t{p.units} * p.columns, plan.threads());
   const double cycles = std::max(sent / kSentBytesPerCycle,
-                                 kOnTime * (multiplying + through_shared / kSharedBytesPerCycle)) +
+                                 kOnTime * (multiplying + through_shared / machine.shared_bytes)) +
                         kCyclesOfGate * static_cast<double>(plan.shape.blocks.gates * elements);
-  return kSecondsOfWay + (plan.shape.is_grad ? kSecondsOfMemory : 0) + cycles / machine.clock;
+  return machine.Seconds(kWayCycles + (plan.shape.is_grad ? kMemoryCycles : 0) + cycles);
 }
 double StepSeconds(const RecurrencePlan& plan, const Target& target) {
   double seconds = 0;
@@ -276,7 +277,7 @@ bool PlaceMatrices(RecurrencePlan& p, const Target& target) {
 // its share of them at least. More than 8 have to be allowed, which minimal launches do not do.
 int64_t MostOfCluster(const Target& target) {
   constexpr int64_t kEverywhere = 8;
-  const Machine& machine = MachineOf(target);
+  const Machine machine = MachineOf(target);
   const int64_t share = target.minimal_launch ? 0 : CeilDiv(target.multiprocessors, machine.gpcs);
   return std::min<int64_t>(machine.cluster, std::max(kEverywhere, share));
 }
@@ -427,19 +428,21 @@ double StageSeconds(const RecurrencePlan& p, const Target& target) {
 
 // The first load of a gradient's matrix, which is transposed on its way. A forward pass copies
 // rows, and was not seen to wait for them.
-double LoadSeconds(const RecurrencePlan& p) {
-  constexpr double kBytesOfBlock = 3.6e10;  // a second
+double LoadCycles(const RecurrencePlan& p) {
+  constexpr double kBytesOfBlock = 21.176;  // a cycle
   const RecurrenceProduct& units = p.of_units();
   return p.shape.is_grad ? static_cast<double>(units.chunks * units.chunk_bytes()) / kBytesOfBlock
                          : 0;
 }
 
 double RecurrenceSeconds(const RecurrencePlan& p, const Target& target) {
-  constexpr double kLaunchSeconds = 5e-6, kZeroesSeconds = 2e-6;
+  constexpr double kStartCycles = 5100;
+  const Machine machine = MachineOf(target);
   const int64_t at_a_time =
       p.clustered ? ResidentClusters(target, p.parts) / p.shape.directions : p.first_groups;
   const double rounds = static_cast<double>(CeilDiv(p.groups, std::max<int64_t>(at_a_time, 1)));
-  return kLaunchSeconds + (p.clustered ? 0 : kZeroesSeconds) + LoadSeconds(p) +
+  const int launches = p.clustered ? 1 : 2;  // counters begin as zeroes
+  return launches * machine.StartSeconds() + machine.Seconds(kStartCycles + LoadCycles(p)) +
          StepSeconds(p, target) * rounds * static_cast<double>(p.shape.steps) +
          StageSeconds(p, target);
 }

@@ -103,7 +103,9 @@ Result<RecurrenceRingPlan> RecurrenceRingPlanOf(const RecurrenceShape& shape, co
 
 // Rates of a step, forward and of gradients, whose cells read and carry more.
 struct RingRates {
-  double arrival_seconds, cluster_seconds, multiply_adds_per_cycle, cycles_of_sum;
+  double arrival_cycles, cluster_cycles;
+  double share_of_wgmma;
+  double cycles_of_sum;
   double cycles_of_element;  // for each gate whose sums it has
   double cycles_of_late_element;
   double cycles_of_chunk;  // until its products begin
@@ -112,23 +114,24 @@ struct RingRates {
 // to 45 us a step on an H100; that of gradients to 56 splits of LSTMs, GRUs and tanh of 32 to 256
 // sequences and 512 to 2048 units, with what the first load and spilled registers take
 // (docs/log).
-constexpr RingRates kForwardRates = {1.5e-6, 0.67e-6, 1500, 0.31, 95, 95, 0};
-constexpr RingRates kGradientRates = {0.5e-6, 1.5e-6, 1500, 0.54, 138, 138, 51};
+constexpr RingRates kForwardRates = {2550, 1139, 0.7324, 0.31, 95, 95, 0};
+constexpr RingRates kGradientRates = {850, 2550, 0.7324, 0.54, 138, 138, 51};
 
 // A step waits for the exchange, and then multiplies, adds up and makes cells one after the other.
-// Products hide behind copies, or copies behind products. Bulk copies of all blocks have 0.44e11
-// bytes a second each. How fast the matrix comes before the first step is an estimate. What a
+// Products hide behind copies, or copies behind products. Bulk copies of all blocks have 44 GB a
+// second each. How fast the matrix comes before the first step is an estimate. What a
 // thread carries of a gradient's elements and sums, beyond some registers, goes to local memory and
 // back: LSTM B 256 H 2048, 43 us a step by pairs (H200) and 71 by fours (H100).
 double RecurrenceRingSeconds(const RecurrenceRingPlan& p, const Target& target) {
-  constexpr double kSecondsOfBlock = 1e-9, kShareOfCopies = 0.55, kOfCache = 0.7, kOfMemory = 0.7,
-                   kLaunchSeconds = 8e-6, kHeldPerSecond = 2.5e10, kTurnedPerSecond = 0.72e10,
-                   kSecondsOfSpilled = 0.72e-6;
+  constexpr double kCyclesOfBlock = 1.7, kShareOfCopies = 0.55, kOfCache = 0.7, kOfMemory = 0.7,
+                   kStartCycles = 10200, kCyclesOfSpilled = 1224;
+  // Bytes a cycle of what a block holds of the matrix, as it lies or turned around on its way.
+  constexpr double kHeldBytes = 14.706, kTurnedBytes = 4.2353;
   constexpr int kMostUnspilled = 100;
   const RingRates& rates = p.shape.is_grad ? kGradientRates : kForwardRates;
-  const Machine& machine = MachineOf(target);
+  const Machine machine = MachineOf(target);
   const double sums = static_cast<double>(p.rows()) * p.columns;
-  const double products = sums * p.chunks * p.chunk() * (p.element_bytes == 4 ? 2 : 1);
+  const double products = sums * p.chunks * p.chunk();
   const double streamed = static_cast<double>(p.streamed() * p.matrix_bytes()),
                states = static_cast<double>(p.chunks * p.state_bytes()) *
                         std::min(1.0, static_cast<double>(CeilDiv(p.shape.batch, 8) * 8) /
@@ -136,26 +139,29 @@ double RecurrenceRingSeconds(const RecurrenceRingPlan& p, const Target& target) 
   const bool is_cached =
       static_cast<double>(p.streamed_bytes()) < kOfCache * static_cast<double>(target.l2_bytes);
   const double reading = std::max(
-      (states + streamed) / (kShareOfCopies * machine.l2_share),
-      is_cached ? 0
-                : static_cast<double>(p.streamed_bytes()) / (kOfMemory * BytesPerSecond(target)));
+      (states + streamed) / (kShareOfCopies * machine.l2_share()),
+      is_cached ? 0 : static_cast<double>(p.streamed_bytes()) / (kOfMemory * machine.memory));
   const auto elements = static_cast<double>(p.elements());
   const double cycles =
       rates.cycles_of_sum * sums * (p.tiles() == 1 ? 2 : 1) + rates.cycles_of_chunk * p.chunks +
       elements * p.gates *
           (p.keeps_values ? rates.cycles_of_element : rates.cycles_of_late_element);
-  const double step = rates.arrival_seconds +
-                      kSecondsOfBlock * static_cast<double>(p.parts * p.split) +
-                      std::max(reading, products / rates.multiply_adds_per_cycle / machine.clock) +
-                      cycles / machine.clock + (p.split > 1 ? rates.cluster_seconds : 0);
+  const double multiplying = products / (rates.share_of_wgmma * machine.wgmma.Of(p.element_bytes));
+  const double waiting = rates.arrival_cycles +
+                         kCyclesOfBlock * static_cast<double>(p.parts * p.split) +
+                         (p.split > 1 ? rates.cluster_cycles : 0);
+  const double step =
+      std::max(reading, machine.Seconds(multiplying)) + machine.Seconds(cycles + waiting);
   const int carried = p.shape.attrs.cell == RnnCell::kLstm ? 3 : 2;
   const double spilled =
       p.shape.is_grad ? std::max(0.0, elements * carried + p.rows() / 2.0 - kMostUnspilled) : 0;
   const double held = static_cast<double>(p.resident * p.matrix_bytes()) +
                       streamed / static_cast<double>(p.first_groups);
   const double rounds = static_cast<double>(CeilDiv(p.groups, p.first_groups));
-  return kLaunchSeconds + held / (p.shape.is_grad ? kTurnedPerSecond : kHeldPerSecond) +
-         (step + spilled * kSecondsOfSpilled) * rounds * static_cast<double>(p.shape.steps);
+  const double start = kStartCycles + held / (p.shape.is_grad ? kTurnedBytes : kHeldBytes);
+  return machine.StartSeconds() + machine.Seconds(start) +
+         (step + machine.Seconds(spilled * kCyclesOfSpilled)) * rounds *
+             static_cast<double>(p.shape.steps);
 }
 
 std::vector<RecurrenceRingSplit> RecurrenceRingSplits(const RecurrenceShape& shape,

@@ -56,16 +56,17 @@ RecurrenceShape OfOneStage(RecurrenceShape shape) {
 
 // The product of all steps between two layers, whose results a loop reads again.
 double LinkSeconds(const RecurrenceShape& shape, const Target& target) {
-  constexpr double kLaunchSeconds = 3e-6, kOfRate = 0.7;
-  const Machine& machine = MachineOf(target);
+  constexpr double kPrologueCycles = 1700, kOfRate = 0.7;
+  const Machine machine = MachineOf(target);
   const auto rows = static_cast<double>(shape.steps * shape.batch),
              units = static_cast<double>(shape.hidden),
              gates = static_cast<double>(shape.blocks.gates) * units;
-  const double products = rows * units * gates, rate = kOfRate * machine.mma * machine.clock *
-                                                       target.multiprocessors *
-                                                       (shape.type == DType::kF32 ? 0.5 : 1);
+  const double products = rows * units * gates, rate = kOfRate *
+                                                       machine.mma.Of(SizeOf(shape.type)) *
+                                                       machine.clock * machine.multiprocessors;
   const double bytes = rows * (shape.is_grad ? units * SizeOf(shape.type) : gates * 4);
-  return kLaunchSeconds + std::max(products / rate, bytes / BytesPerSecond(target));
+  return machine.StartSeconds() + machine.Seconds(kPrologueCycles) +
+         std::max(products / rate, bytes / machine.memory);
 }
 
 double SecondsApart(const RecurrenceShape& stack, const Target& target) {

@@ -103,15 +103,17 @@ Result<Plan> PlanOf(const Group& group) {
 
 // What cells move, beside the launch. Most of it lies in the L2 cache (an H100: 5.4, 7.5 and 11.4
 // us for 65,536, 262,144 and 524,288 units of an LSTM).
-double CellSeconds(const Plan& plan) {
-  constexpr double kLaunchSeconds = 4.6e-6, kBytesPerSecond = 6.5e12;
+double CellSeconds(const Plan& plan, const Target& target) {
+  constexpr double kStartCycles = 4420, kShareOfCache = 0.6155;
+  const Machine machine = MachineOf(target);
   const RecurrenceShape& shape = plan.shape;
   const int64_t gates = shape.blocks.gates, kept = shape.blocks.kept;
   const int64_t sums = 4 * (shape.is_grad ? 1 : gates), carried = 16;
   const int64_t tensors = (shape.is_grad ? 3 + kept + 2 * gates : 3 + gates + kept) *
                           static_cast<int64_t>(SizeOf(shape.type) + 2);
-  return kLaunchSeconds +
-         static_cast<double>(plan.elements() * (sums + carried + tensors)) / kBytesPerSecond;
+  const double rate = kShareOfCache * machine.l2_share() * machine.multiprocessors;
+  return machine.StartSeconds() + machine.Seconds(kStartCycles) +
+         static_cast<double>(plan.elements() * (sums + carried + tensors)) / rate;
 }
 
 // Of a matrix that the L2 cache does not hold from step to step: few rows at a time keep memory
@@ -121,7 +123,7 @@ double ReadingSeconds(const Plan& plan, const Target& target) {
   const double bytes = static_cast<double>(plan.shape.directions * plan.depth * plan.width *
                                            static_cast<int64_t>(SizeOf(plan.shape.type)));
   const bool is_cached = bytes < kOfCache * static_cast<double>(target.l2_bytes);
-  return is_cached ? 0 : bytes / (kOfMemory * BytesPerSecond(target));
+  return is_cached ? 0 : bytes / (kOfMemory * MachineOf(target).memory);
 }
 
 // ---- the kernels
@@ -225,8 +227,8 @@ struct Steps {
   }
   static double Seconds(const Plan& plan, const Target& target, double product) {
     return static_cast<double>(plan.shape.steps) *
-               (std::max(product, ReadingSeconds(plan, target)) + CellSeconds(plan)) +
-           CellSeconds(plan);
+               (std::max(product, ReadingSeconds(plan, target)) + CellSeconds(plan, target)) +
+           CellSeconds(plan, target);
   }
   static double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
     const auto plan = PlanOf(group);

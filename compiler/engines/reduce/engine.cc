@@ -41,9 +41,11 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int>) {
-  constexpr double kShare = 0.93, kLaunchSeconds = 3e-6;
-  return kLaunchSeconds +
-         static_cast<double>(FloorBytes(group)) / (MachineOf(target).bytes_per_second * kShare);
+  constexpr double kShare = 0.93;  // of a copy's rate
+  constexpr double kStarts = 1.5;  // of a kernel that moves data: threads add up what each has
+  const Machine machine = MachineOf(target);
+  return kStarts * machine.StartSeconds() +
+         static_cast<double>(FloorBytes(group)) / (machine.memory * kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};

@@ -103,17 +103,20 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 
 double Seconds(const RowsPlan& plan, const Group& group, const Target& target,
                std::span<const int> knobs) {
-  constexpr double kShare = 0.95, kStreamedShare = 0.54, kLaunchSeconds = 3e-6;
+  constexpr double kShare = 0.95, kStreamedShare = 0.54;  // of a copy's rate
+  constexpr double kReduceCycles = 1700;  // of a kernel: until the teams of its last rows agree
   const RowsShape shape = ShapeOf(plan, target, Named(knobs));
   if (!MakesKernel(plan, shape)) return kNoSeconds;
+  const Machine machine = MachineOf(target);
   double seconds = static_cast<double>(FloorBytes(group)) /
-                   (MachineOf(target).bytes_per_second * (shape.streams ? kStreamedShare : kShare));
+                   (machine.memory * (shape.streams ? kStreamedShare : kShare));
   if (shape.ring > 0 && plan.columns() == 0) {  // a multiprocessor has one row at a time
     const int64_t turns = CeilDiv(plan.row.rows, int64_t{target.multiprocessors});
     seconds *= static_cast<double>(turns * target.multiprocessors) /
                static_cast<double>(std::max<int64_t>(plan.row.rows, 1));
   }
-  return kLaunchSeconds * (plan.columns() == 0 ? 1 : 2) + seconds;
+  const double start = machine.StartSeconds() + machine.Seconds(kReduceCycles);
+  return start * (plan.columns() == 0 ? 1 : 2) + seconds;
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {

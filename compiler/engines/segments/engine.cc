@@ -46,7 +46,7 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 
 // A row for each place: most of them come from the L2 cache.
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  constexpr double kShare = 0.7, kLaunchSeconds = 2e-6;
+  constexpr double kShare = 0.7;  // of a copy's rate
   // Of few places little is on its way, and of many some are behind the end of their segment.
   constexpr double kAlone = 0.3, kBehind = 0.02;
   const graph::Graph& g = group.graph;
@@ -59,8 +59,7 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
         static_cast<double>(NumElements(rows.dims)) * static_cast<double>(row) * SizeOf(x.dtype);
   }
   const double places = knobs.empty() ? kPlacesDomain[0] : knobs[kPlaces];
-  return kLaunchSeconds + bytes * (1 + kAlone / places + kBehind * places) /
-                              (MachineOf(target).bytes_per_second * kShare);
+  return StreamSeconds(MachineOf(target), bytes * (1 + kAlone / places + kBehind * places), kShare);
 }
 
 constexpr int kBehavior[] = {kNoteRuntimeCompilation};

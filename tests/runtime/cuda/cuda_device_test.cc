@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <cstring>
 #include <map>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -33,6 +35,8 @@ struct FakeGpu {
   std::map<CuContext, unsigned long long> ids;
   std::map<CuStream, CuContext> streams;
   unsigned long long last_id = 0;
+  std::map<int, int> attributes;     // in place of an H200's
+  std::set<int> unknown_attributes;  // that the driver refuses to tell
 
   int Count(const std::string& call) const {
     return static_cast<int>(std::count(calls.begin(), calls.end(), call));
@@ -40,6 +44,7 @@ struct FakeGpu {
 };
 
 FakeGpu gpu;
+constexpr CuResult kFakeInvalidValue = 1;
 
 // A context begins at an address, whatever was there before.
 CuContext Begin(CuContext context) { return gpu.ids[context] = ++gpu.last_id, context; }
@@ -110,7 +115,10 @@ Driver FakeDriver() {
     return std::strcpy(name, "NVIDIA H200"), kCuSuccess;
   };
   d.DeviceGetAttribute = [](int* value, int attribute, CuDevice) {
-    return *value = AttributeOfH200(attribute), kCuSuccess;
+    if (gpu.unknown_attributes.contains(attribute)) return kFakeInvalidValue;
+    const auto found = gpu.attributes.find(attribute);
+    *value = found != gpu.attributes.end() ? found->second : AttributeOfH200(attribute);
+    return kCuSuccess;
   };
   d.DevicePrimaryCtxRetain = [](CuContext* context, CuDevice) {
     RECORD("retain");
@@ -268,8 +276,42 @@ TEST_F(CudaDeviceTest, TheTargetIsWhatTheDriverTells) {
   EXPECT_EQ(target.multiprocessors, 132);
   EXPECT_EQ(target.shared_bytes_per_block, 232448);
   EXPECT_EQ(target.l2_bytes, 62914560);
+  EXPECT_EQ(target.clock_hz, 1'980'000'000);
+  EXPECT_EQ(target.memory_bytes_per_second, 4'916'736'000'000) << "both edges of 6144 lines";
   EXPECT_FALSE(target.minimal_launch);
   EXPECT_TRUE(gpu.calls.empty()) << "opening must not create a context";
+}
+
+// Rates are for models, which have others where a driver has none: nothing fails for them.
+TEST_F(CudaDeviceTest, RatesThatTheDriverHasNotAreZero) {
+  constexpr int kRates[] = {CuDeviceAttribute::kClockRate, CuDeviceAttribute::kMemoryClockRate,
+                            CuDeviceAttribute::kMemoryBusWidth};
+  for (const int odd : {0, -1, INT_MAX, INT_MIN}) {
+    for (const int rate : kRates) gpu.attributes[rate] = odd;
+    const auto device = Open();
+    EXPECT_EQ(device->target().clock_hz, 0) << odd;
+    EXPECT_EQ(device->target().memory_bytes_per_second, 0) << odd;
+  }
+  gpu.attributes.clear();
+  gpu.attributes[CuDeviceAttribute::kMemoryBusWidth] = 0;
+  EXPECT_EQ(Open()->target().memory_bytes_per_second, 0);
+  EXPECT_EQ(Open()->target().clock_hz, 1'980'000'000);
+  gpu.attributes.clear();
+  for (const int rate : kRates) gpu.unknown_attributes.insert(rate);
+  const auto device = OpenCudaDevice(driver_, 0, compiler_);
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  EXPECT_EQ((*device)->target().clock_hz, 0);
+  EXPECT_EQ((*device)->target().multiprocessors, 132);
+  // What it has to tell.
+  gpu.unknown_attributes = {CuDeviceAttribute::kMultiprocessorCount};
+  EXPECT_FALSE(OpenCudaDevice(driver_, 0, compiler_).ok());
+}
+
+// An RTX 4090: 10.5 GHz of 384 lines.
+TEST_F(CudaDeviceTest, MemoryMovesTwiceAClock) {
+  gpu.attributes = {{CuDeviceAttribute::kMemoryClockRate, 10'501'000},
+                    {CuDeviceAttribute::kMemoryBusWidth, 384}};
+  EXPECT_EQ(Open()->target().memory_bytes_per_second, 1'008'096'000'000);
 }
 
 TEST_F(CudaDeviceTest, LoadsIntoThePrimaryContextWhereThereIsNone) {

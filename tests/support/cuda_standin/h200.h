@@ -22,6 +22,12 @@ inline int AttributeOfH200(int attribute) {
       return 65536;
     case CuDeviceAttribute::kL2CacheSize:
       return 62914560;
+    case CuDeviceAttribute::kClockRate:
+      return 1980000;
+    case CuDeviceAttribute::kMemoryClockRate:
+      return 3201000;
+    case CuDeviceAttribute::kMemoryBusWidth:
+      return 6144;
   }
   return -1;
 }

@@ -31,8 +31,14 @@ int AttributeOf(int attribute) {
   switch (attribute) {
     case 1:
       return 1024;  // threads of a block
+    case 13:
+      return 1980000;  // kHz
     case 16:
       return 132;  // multiprocessors
+    case 36:
+      return 3201000;  // kHz of memory
+    case 37:
+      return 6144;  // bits of memory
     case 38:
       return 62914560;  // L2
     case 75:
