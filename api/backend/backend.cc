@@ -9,9 +9,9 @@
 #include "api/backend/descriptor.h"
 #include "api/backend/execution_plan.h"
 #include "api/backend/variant_pack.h"
-#include "api/handle.h"
-#include "api/names.h"
-#include "api/object.h"
+#include "api/lifecycle/handle.h"
+#include "api/lifecycle/object.h"
+#include "api/spec/names.h"
 
 namespace kiln::api {
 namespace {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "api/session.h"
+#include "api/session/session.h"
 
 namespace kiln::api {
 

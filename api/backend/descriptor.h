@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "api/cudnn_types.h"
+#include "api/spec/cudnn_types.h"
 #include "ir/base/result.h"
 
 namespace kiln::api {

@@ -1,6 +1,6 @@
 // Attention as one operation: CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, its backward, and
 // CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD_DESCRIPTOR. What finalize refuses is what NVIDIA's 9.19
-// refuses (tests/api/nvidia_parity_test.cc).
+// refuses (tests/api/backend/nvidia_parity_test.cc).
 #pragma once
 
 #include "api/backend/operation_graph.h"

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "api/entry/entry.h"
-#include "api/generation.h"
+#include "api/spec/generation.h"
 #include "ir/base/env.h"
 
 namespace kiln::api {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "api/cudnn_types.h"
+#include "api/spec/cudnn_types.h"
 #include "ir/graph/eval.h"
 
 namespace kiln::api {
