@@ -230,7 +230,7 @@ Status FinalizeDescriptor(void* descriptor) {
 
 namespace {
 
-// What every execution names.
+// Calls use(plan, pack) with the two descriptors that every execution names.
 template <class Use>
 Status WithPlan(const void* handle, const void* plan, const void* variant_pack, Use&& use) {
   ASSIGN_OR_RETURN(Handle * object, HandleFrom(handle));

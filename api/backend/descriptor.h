@@ -77,7 +77,7 @@ struct Shell {
   bool finalized = false;
 };
 
-// By type: a kind stands at the place that is its number.
+// All kinds by type: a kind stands at the place that is its number.
 std::span<const Kind> AllKinds();
 // `type` is a client's number: null where it is no kind of Kiln's.
 const Kind* FindKind(int type);

@@ -21,7 +21,7 @@ namespace kiln::api {
 
 // The failure as the public status; keeps the sentence for this thread and logs it.
 int Fail(const char* function, const Status& status);
-// The same without the log, whose lock may be held for ever.
+// Fail without the log, whose lock may be held for ever.
 int FailWithoutLog(const Status& status);
 // The exception that is being handled, as a Status.
 Status CurrentExceptionAsStatus();

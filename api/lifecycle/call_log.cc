@@ -35,7 +35,7 @@ constexpr size_t kMostElements = size_t{1} << 16;
 
 // ---- elements of backend attributes
 
-// What an attribute type's elements are; objects, fractions and text are written apart.
+// A row says what an attribute type's elements are; objects, fractions and text are written apart.
 struct ElementRow {
   int tag;
   std::string_view type;
@@ -153,8 +153,8 @@ void AddFilled(CallLines& lines, std::string_view argument, const Values& values
 
 // ---- arguments
 
-// How a factor, or an element of a tensor, of a data type is read: nothing for a type whose
-// numbers have no C type.
+// A factor, or an element of a tensor, of a data type as text; nothing for a type whose numbers
+// have no C type.
 std::optional<std::string> ElementText(int type, uint64_t address) {
   const bool wide = type == CUDNN_DATA_DOUBLE || type == CUDNN_DATA_INT64;
   const auto memory = ReadMemory(address, wide ? 8 : 4);

@@ -1,5 +1,5 @@
-// What the API log says of a call beside its name: each argument by name, type and value, in the
-// form of cuDNN's CUDNN_LOGLEVEL_DBG=3,
+// The call log writes what the API log says of a call beside its name: each argument by name, type
+// and value, in the form of cuDNN's CUDNN_LOGLEVEL_DBG=3,
 //
 //   tensorDesc: type=cudnnTensorDescriptor_t; val=0x55d0a8c3f1c0;
 //   dataType: type=cudnnDataType_t; val=CUDNN_DATA_FLOAT (0);
@@ -38,7 +38,7 @@ enum class Form : uint8_t {
   kFilled,    // of one that is read: its address, and the descriptors that the call is to fill
 };
 
-// How a number's bytes are read.
+// A scalar says how a number's bytes are read.
 enum class Scalar : uint8_t { kInt32, kUint32, kInt64, kUint64, kFloat, kDouble, kEnum, kPointer };
 
 struct Parameter {
@@ -49,13 +49,13 @@ struct Parameter {
   int8_t add;     // to that number
 };
 
-// Of an exported function; nothing where there is no such function.
+// The parameters of an exported function; nothing where there is no such function.
 std::optional<std::vector<Parameter>> ParametersOf(std::string_view function);
 
 // A line for each argument, each with a newline before it. `values` holds the arguments' bytes in
 // their order, each in the low bytes of its number.
 std::string ArgumentLines(std::string_view function, std::span<const uint64_t> values);
-// The same for the objects that a call that succeeded has made; empty where it makes none.
+// Lines for the objects that a call which succeeded has made; empty where it makes none.
 std::string MadeLines(std::string_view function, std::span<const uint64_t> values);
 
 }  // namespace kiln::api

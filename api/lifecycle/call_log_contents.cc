@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "api/backend/descriptor.h"
-#include "api/legacy/calls/dropout.h"
+#include "api/legacy/descriptors/dropout_descriptor.h"
 #include "api/legacy/descriptors/modes.h"
 #include "api/legacy/descriptors/tensor.h"
 #include "api/legacy/descriptors/window.h"

@@ -1,4 +1,5 @@
-// What the objects that a call reads hold, for its lines in the API log (call_log.h).
+// The contents of objects that a call reads, for its lines in the API log (call_log.h), so that the
+// call can be made again from the log.
 #pragma once
 
 #include <cstdint>

@@ -51,8 +51,8 @@ std::string EnumText(std::string_view type, int value);
 // Just the name; empty where no constant has the value.
 std::string_view ConstantName(std::string_view type, int value);
 
-// As many bytes of this process's memory; nothing where one of them is not mapped, or where they
-// are too many for a log.
+// A copy of so many bytes of this process's memory; nothing where one of them is not mapped, or
+// where they are too many for a log.
 std::optional<std::vector<unsigned char>> ReadMemory(uint64_t address, uint64_t bytes);
 // The `i`th number in memory that was read, in the low bytes.
 uint64_t BitsAt(std::span<const unsigned char> memory, size_t i, size_t bytes);

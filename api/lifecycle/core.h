@@ -1,6 +1,6 @@
-// What api/entry calls beside the backend: handles and questions to the library. No type of the
-// public headers appears here, since the entry layer is compiled against those of its own
-// generation.
+// The core calls what api/entry calls beside the backend and the legacy API: handles and questions
+// to the library. No type of the public headers appears here, since the entry layer is compiled
+// against those of its own generation.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ Status QueryRuntimeError(void* handle, const void* answer, int mode, const void*
 // The sentence of this thread's last failure. Reading it clears it, as cuDNN does.
 std::string TakeLastError();
 
-// As session.h has it.
+// The number that session.h describes.
 int64_t CudaRuntimeVersion();
 
 }  // namespace kiln::api

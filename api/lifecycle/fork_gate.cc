@@ -48,7 +48,7 @@ bool IsInside(const ThreadPlace* except) {
   return false;
 }
 
-// Of the forking thread, between the handlers.
+// The forking thread remembers between the handlers that it did not wait to the end.
 thread_local bool gave_up = false;
 
 void BeforeFork() {
@@ -65,7 +65,7 @@ void BeforeFork() {
 
 void AfterForkInParent() { internal::forks_waiting.fetch_sub(1); }
 
-// Of the parent's threads only this one is here.
+// The child has of the parent's threads only this one.
 void AfterForkInChild() {
   for (ThreadPlace* p = places.load(); p != nullptr; p = p->next) {
     if (p == internal::this_threads_place) continue;

@@ -57,7 +57,7 @@ class Inside {
   internal::ThreadPlace* place_;
 };
 
-// Of a child whose parent could not wait: why nothing can be done in it.
+// Error: this is a child whose parent could not wait; says why nothing can be done in it.
 Status CheckFork();
 namespace internal {
 extern std::atomic<bool> child_is_broken;

@@ -24,8 +24,4 @@ struct Handle {
 // The object, or a sentence that says what `handle` is not.
 Result<Handle*> HandleFrom(const void* handle);
 
-// What a function runs with that takes a stream and no handle: the session of the calling thread's
-// device. It is no object of the client's, and lives as long as the call.
-Result<Handle> HandleOn(void* stream);
-
 }  // namespace kiln::api

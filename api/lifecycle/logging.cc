@@ -62,7 +62,7 @@ unsigned MaskFromEnvironment() {
 
 bool Emit(cudnnSeverity_t severity, int public_status, const std::string& text);
 
-// With the lock held.
+// Called with the lock held.
 void ReadEnvironment(State& state) {
   if (state.read) return;
   state.read = true;
@@ -82,7 +82,7 @@ void ReadEnvironment(State& state) {
     state.destination = std::fopen(destination, "a");
 }
 
-// With the lock held.
+// Called with the lock held.
 bool Wants(const State& state, cudnnSeverity_t severity) {
   unsigned mask = state.callback != nullptr ? state.mask
                   : state.destination       ? state.environment_mask

@@ -18,7 +18,7 @@ extern std::atomic<int> call_log_state;  // -1: the environment was not read yet
 bool InitLogging();
 }  // namespace internal
 
-// Whether successful calls are logged too. One relaxed load.
+// True if successful calls are logged too. One relaxed load.
 inline bool ApiLogEnabled() {
   int state = internal::call_log_state.load(std::memory_order_relaxed);
   return state > 0 || (state < 0 && internal::InitLogging());

@@ -24,7 +24,7 @@ static_assert(sizeof(Cell) == 64);
 // A free cell, or null when the host has no memory left.
 Cell* TakeCell();
 void ReturnCell(Cell* cell);
-// Whether `pointer` is the address of a cell (free or not) of ours.
+// True if `pointer` is the address of a cell (free or not) of ours.
 bool IsCell(const void* pointer);
 
 // The object is constructed in the cell; the client sees the cell's address.

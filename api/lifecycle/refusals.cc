@@ -9,7 +9,7 @@ namespace {
 
 bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-// What stands between the numbers of one list: 2x4x1, [1, 2], 0.5, 1e-3.
+// True for what stands between the numbers of one list: 2x4x1, [1, 2], 0.5, 1e-3.
 bool JoinsNumbers(char c) {
   return std::string_view("x,.:[]()-+ e").find(c) != std::string_view::npos;
 }

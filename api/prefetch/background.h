@@ -17,19 +17,19 @@ namespace kiln::api {
 
 class Background {
  public:
-  // Of the process, with a thread for each core but the client's. Made when what the work uses has
-  // its handlers for exit already: they run in the opposite order.
+  // The process's own, with a thread for each core but the client's. It is made when what the work
+  // uses has its handlers for exit already: they run in the opposite order.
   static Background& OfProcess();
 
   explicit Background(size_t threads);
   ~Background();
   Background(const Background&) = delete;
 
-  // In the order in which it comes; dropped where kMostWaiting pieces wait already, and in children
-  // of fork, and where the system gives not one thread. What it touches must stay to the end of the
-  // process.
+  // Work is done in the order in which it comes. It is dropped where kMostWaiting pieces wait
+  // already, and in children of fork, and where the system gives not one thread. What it touches
+  // must stay to the end of the process.
   void Add(std::function<void()> work);
-  // The same before all that waits: somebody may ask for its result soon.
+  // Adds work before all that waits: somebody may ask for its result soon.
   void AddFirst(std::function<void()> work);
 
   // Tests only: until all is done.
@@ -48,7 +48,7 @@ class Background {
   std::deque<std::function<void()>> waiting_;
   bool ends_ = false;
   size_t running_ = 0;
-  // In a child of fork they are gone, and their objects cannot be destroyed.
+  // A child of fork has no such threads, and their objects cannot be destroyed there.
   std::unique_ptr<std::vector<std::thread>> threads_;
 };
 

@@ -33,7 +33,7 @@ Result<std::vector<graph::Graph>> ReadNetwork(const std::string& file) {
   return graphs;
 }
 
-void Networks::ReadOnce() {
+void KnownNetworks::ReadOnce() {
   if (std::exchange(is_read_, true)) return;
   for (const std::string& file : files_) {
     Result<std::vector<graph::Graph>> graphs = ReadNetwork(file);
@@ -47,7 +47,7 @@ void Networks::ReadOnce() {
   }
 }
 
-std::vector<graph::Graph> Networks::Beside(const graph::Graph& graph) {
+std::vector<graph::Graph> KnownNetworks::Beside(const graph::Graph& graph) {
   const std::lock_guard lock(mutex_);
   ReadOnce();
   const int64_t batch = graph::BatchOf(graph);

@@ -1,6 +1,6 @@
-// Networks: graphs that a known application runs together, so that its first step need not wait for
-// a compiler at each of them. A network is a file NAME.kiln beside tuning records, graphs one after
-// the other in the order in which the application meets them, at any batch
+// KnownNetworks: graphs that a known application runs together, so that its first step need not
+// wait for a compiler at each of them. A network is a file NAME.kiln beside tuning records, graphs
+// one after the other in the order in which the application meets them, at any batch
 // (tools/gen_network.py makes it of what KILN_CAPTURE left; docs/tuning.md).
 //
 // Two graphs of a network are taken for the network: one may be another's too. Called by the
@@ -19,14 +19,14 @@
 
 namespace kiln::api {
 
-class Networks {
+class KnownNetworks {
  public:
-  explicit Networks(std::vector<std::string> files) : files_(std::move(files)) {}
+  explicit KnownNetworks(std::vector<std::string> files) : files_(std::move(files)) {}
 
   bool empty() const { return files_.empty(); }
 
-  // A plan of the graph is being built, and its kernels are not there. What will be asked for next,
-  // soonest first, with the graph's batch: the rest of its network, once for each batch.
+  // The graphs that a client will ask for next which builds a plan of this one and has no kernels
+  // for it: the rest of its network with its batch, soonest first, once for each batch.
   std::vector<graph::Graph> Beside(const graph::Graph& graph);
 
  private:

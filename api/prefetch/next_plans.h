@@ -20,11 +20,11 @@ namespace kiln::api {
 
 class NextPlans {
  public:
-  // What heuristics answered for the graph, best first; of several answers the first counts.
+  // Keeps what heuristics answered for the graph, best first; of several answers the first counts.
   void Offered(const std::string& graph, std::shared_ptr<const std::vector<EngineConfig>> configs);
 
-  // What to compile together with `config`, which is to be built now: empty, or the offered ones
-  // that come behind it, once for each graph.
+  // The configurations to compile together with `config`, which is to be built now: none, or the
+  // offered ones that come behind it, once for each graph.
   std::vector<EngineConfig> After(const std::string& graph, const EngineConfig& config);
 
  private:

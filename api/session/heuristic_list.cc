@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "api/session/knobs.h"
 #include "compiler/engines/knob_types.h"
-#include "compiler/engines/registry.h"
 
 namespace kiln::api {
 namespace {
@@ -13,7 +13,7 @@ using compiler::Inputs;
 using compiler::kNoteNondeterministic;
 using compiler::kNoteTensorCore;
 
-// What is exact promises most.
+// The more exactly inputs are taken, the more an engine promises.
 int Exactness(const Engine& engine) {
   switch (compiler::InputsOf(engine)) {
     case Inputs::kRounded:
@@ -26,19 +26,17 @@ int Exactness(const Engine& engine) {
   return 0;
 }
 
-// Whether `taken` avoids what the note says where `engine` does.
+// True if `taken` avoids what the note says wherever `engine` avoids it.
 bool AvoidsLike(const Engine& taken, const Engine& engine, int note) {
   return !taken.notes.HasNumerical(note) || engine.notes.HasNumerical(note);
 }
 
-const Engine& EngineAt(int index) { return compiler::Engines()[static_cast<size_t>(index)]; }
-
 }  // namespace
 
-Offers::Offers(RankMode mode, bool may_want_no_tensor_cores)
+HeuristicList::HeuristicList(RankMode mode, bool may_want_no_tensor_cores)
     : mode_(mode), may_want_no_tensor_cores_(may_want_no_tensor_cores) {}
 
-bool Offers::PromisesMore(const Engine& engine) const {
+bool HeuristicList::PromisesMore(const Engine& engine) const {
   return std::ranges::none_of(taken_, [&](int index) {
     const Engine& taken = EngineAt(index);
     return Exactness(taken) >= Exactness(engine) &&
@@ -47,7 +45,7 @@ bool Offers::PromisesMore(const Engine& engine) const {
   });
 }
 
-bool Offers::Wants(const compiler::Candidate& candidate) {
+bool HeuristicList::Wants(const compiler::Candidate& candidate) {
   const Engine& engine = EngineAt(candidate.engine);
   if (PromisesMore(engine)) return true;
   if (mode_ == RankMode::kInstant || mode_ == RankMode::kFallback) return false;
@@ -57,6 +55,8 @@ bool Offers::Wants(const compiler::Candidate& candidate) {
   return taken_.size() < kWidely || (!is_listed && candidate.seconds <= kSlow * fastest);
 }
 
-void Offers::Took(const compiler::Candidate& candidate) { taken_.push_back(candidate.engine); }
+void HeuristicList::Add(const compiler::Candidate& candidate) {
+  taken_.push_back(candidate.engine);
+}
 
 }  // namespace kiln::api

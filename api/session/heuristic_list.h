@@ -1,4 +1,4 @@
-// Offers: which of a ranking's candidates a list of heuristics holds. Clients build every
+// HeuristicList: which of a ranking's candidates a list of heuristics holds. Clients build every
 // configuration of a list when they time (PyTorch with benchmark on times the instant list and the
 // fallback), and each costs a compiler's run; others filter by notes, and take the first that is
 // left.
@@ -20,17 +20,18 @@
 
 namespace kiln::api {
 
-class Offers {
+class HeuristicList {
  public:
-  Offers(RankMode mode, bool may_want_no_tensor_cores);
+  HeuristicList(RankMode mode, bool may_want_no_tensor_cores);
 
-  // Candidates are asked for in their order; what is wanted counts once Took is told.
+  // True if the list wants the candidate behind those that were added. Candidates come in their
+  // order; one that is wanted may still be left out, and counts once it is added.
   bool Wants(const compiler::Candidate& candidate);
-  void Took(const compiler::Candidate& candidate);
+  void Add(const compiler::Candidate& candidate);
 
  private:
   static constexpr size_t kWidely = 16;
-  // Than the first that treats inputs alike.
+  // A candidate is slow that takes more times as long as the first that treats inputs alike.
   static constexpr double kSlow = 4;
 
   bool PromisesMore(const compiler::Engine& engine) const;

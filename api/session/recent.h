@@ -1,4 +1,4 @@
-// Recent: values by text, of which the least recently used go first. For what is worth keeping
+// Recent: values by text, of which the least recently used go first. It keeps what is worth keeping
 // about graphs: a client that builds the same graph again pays for a look-up. From any thread.
 #pragma once
 
@@ -26,7 +26,7 @@ class Recent {
     return found->second->second;
   }
 
-  // Those whose keys begin so go; `seen` is called with each.
+  // Drops the entries whose keys begin so; `seen` is called with each.
   template <class Seen>
   void Erase(std::string_view prefix, Seen&& seen) {
     const std::lock_guard lock(mutex_);
@@ -39,7 +39,7 @@ class Recent {
     }
   }
 
-  // What is kept already stays.
+  // Keeps the value, unless there is one under the key already.
   void Insert(std::string key, std::shared_ptr<const Value> value) {
     const std::lock_guard lock(mutex_);
     if (by_key_.contains(key)) return;

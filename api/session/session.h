@@ -1,8 +1,10 @@
 // Session: the narrow waist between the C interface and what is below it. A session is one device
 // with a compiler for it; it turns a graph and a choice of engine into a plan, and runs plans.
-// Handles, backend descriptors and (later) legacy calls use nothing else of compiler and runtime.
+// Handles, backend descriptors and the legacy API's calls use nothing else of compiler and runtime,
+// so that tests of the interface put a session of their own in its place.
 //
-// Everything here is safe from many threads. Plans are immutable and shared.
+// Everything here is safe from many threads. Plans are immutable and shared. device_session.h
+// implements it; registry.cc says which session a thread gets.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +52,7 @@ struct LayoutPreference {
   std::vector<int32_t> types;  // cudnnBackendLayoutType_t
 };
 
-// What an engine says of itself for one graph.
+// EngineFacts are what an engine says of itself for one graph.
 struct EngineFacts {
   std::string name;
   std::vector<KnobRange> knobs;
@@ -59,10 +61,11 @@ struct EngineFacts {
   std::vector<LayoutPreference> layouts;
 };
 
-// Seconds of a run below which there is little to win, so that little is compiled to look for it.
+// Runs that take fewer seconds than this leave little to win, so that little is compiled to look
+// for a faster configuration.
 inline constexpr double kSmallProblem = 50e-6;
 
-// What a configuration will need, known before anything is compiled.
+// A footprint is what a configuration will need, known before anything is compiled.
 struct Footprint {
   int64_t workspace_bytes = 0;
   int32_t shared_memory_bytes = 0;
@@ -79,7 +82,7 @@ struct RankOptions {
   bool prefers_ready = false;
 };
 
-// What a plan may do besides when it is built.
+// BuildOptions say what making a plan may do besides.
 struct BuildOptions {
   // KILN_TUNE=on-miss and retune may run kernels of their own: when a plan is made, never when one
   // is executed.
@@ -87,14 +90,15 @@ struct BuildOptions {
   void* stream = nullptr;  // the handle's: nothing is measured while it is captured
 };
 
-// A graph compiled and loaded for a device. Opaque but for what callers must know to run it.
+// A plan is a graph compiled and loaded for a device. Callers see what they must know to run it.
 class Plan {
  public:
   virtual ~Plan() = default;
-  // With every knob of the engine that was named; the compiler's choice stays just that.
+  // The configuration with every knob of the engine that was named; the compiler's choice stays
+  // just that.
   virtual const EngineConfig& config() const = 0;
   virtual int64_t workspace_bytes() const = 0;
-  // What Execute wants pointers for, in this order.
+  // Execute wants a pointer for each of these, in this order.
   virtual std::span<const ProgramTensor> tensors() const = 0;
 };
 
@@ -104,7 +108,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   virtual const Target& target() const = 0;
   // The same device as if it had no more multiprocessors than `sm_count`: its models, and the
-  // blocks of kernels that walk over their work. Itself where it has no more.
+  // blocks of kernels that walk over their work. The session itself where it has no more.
   virtual std::shared_ptr<Session> Limited(int sm_count) = 0;
 
   // The engines that Describe has facts of for this graph: kCompilersChoice, then rows of the
@@ -117,12 +121,12 @@ class Session : public std::enable_shared_from_this<Session> {
   // compiler's choice is the list. Error: the graph cannot be compiled.
   virtual Result<std::vector<EngineConfig>> Rank(const graph::Graph& graph,
                                                  const RankOptions& options) const = 0;
-  // For later rankings that prefer what is ready.
+  // Keeps the configuration for later rankings that prefer what is ready.
   virtual void Remember(const EngineConfig& config) = 0;
-  // Whether building it needs no compiler: all its kernels are loaded, or on disk.
+  // True if building the plan needs no compiler: all its kernels are loaded, or on disk.
   virtual bool IsReady(const graph::Graph& graph, const EngineConfig& config) const = 0;
-  // Begins to compile what building it needs, on threads that nobody has to wait for. Ready when it
-  // has been tried: at once where nothing is missing.
+  // Begins to compile what building the plan needs, on threads that nobody has to wait for. Ready
+  // when it has been tried: at once where nothing is missing.
   virtual std::shared_future<void> CompileBeside(const graph::Graph&, const EngineConfig&) {
     std::promise<void> nothing;
     nothing.set_value();
@@ -140,30 +144,30 @@ class Session : public std::enable_shared_from_this<Session> {
   // session.
   virtual Status Execute(const Plan& plan, std::span<void* const> pointers, void* workspace,
                          void* stream) = 0;
-  // The launches of such an Execute as the nodes of an empty cudaGraph_t; or, to update, in the
-  // place of those that this plan put there. Host work only.
+  // Puts the launches of such an Execute into an empty cudaGraph_t as its nodes; or, to update, in
+  // the place of those that this plan put there. Host work only.
   enum class GraphUse : uint8_t { kPopulate, kUpdate };
   virtual Status FillGraph(const Plan& plan, std::span<void* const> pointers, void* workspace,
                            void* cuda_graph, GraphUse use) = 0;
-  // For clients that ask which is fastest: measures groups of the configuration's plan that are not
-  // on record, on memory of its own, and keeps what it measured, as KILN_TUNE allows. Whether there
-  // are new records, by which rankings may be others than before.
+  // Measures groups of the configuration's plan that are not on record, on memory of its own, and
+  // keeps what it measured, as KILN_TUNE allows: for clients that ask which plan is fastest. True
+  // if there are new records, by which rankings may be others than before.
   virtual bool Explore(const graph::Graph&, const EngineConfig&, void*) { return false; }
   // Seconds of one Execute, by the clock; waits for the device. For such clients.
   virtual Result<double> Time(const Plan&, std::span<void* const>, void*, void*) {
     return Status::Text(Code::kNotSupported, "nothing is timed here");
   }
   // Device memory for such a client that has none to time on, for as long as it is held.
-  virtual Result<std::shared_ptr<void>> Lend(int64_t) {
+  virtual Result<std::shared_ptr<void>> AllocateForTiming(int64_t) {
     return Status::Text(Code::kNotSupported, "there is no memory to lend");
   }
-  // The same for what is launched on `stream` next: taken and given back in the order of the
+  // Device memory for what is launched on `stream` next: taken and given back in the order of the
   // stream, also while it is captured, so that nobody waits.
-  virtual Result<std::shared_ptr<void>> LendOn(int64_t, void* /*stream*/) {
+  virtual Result<std::shared_ptr<void>> AllocateOnStream(int64_t, void* /*stream*/) {
     return Status::Text(Code::kNotSupported, "there is no memory to lend");
   }
-  // Whether the memory is known to be another device's than this session's.
-  virtual bool IsElsewhere(const void*) const { return false; }
+  // True if the memory is known to be another device's than this session's.
+  virtual bool BelongsToOtherDevice(const void*) const { return false; }
 };
 
 // The session of the calling thread's current GPU, or of the CPU where there is none or KILN_DEVICE
@@ -172,10 +176,10 @@ Result<std::shared_ptr<Session>> OpenSession();
 // A session that compiles for a described device but cannot execute: plans without a handle, whose
 // kernels go to the kernel cache for the process that will. One a description and process.
 Result<std::shared_ptr<Session>> OpenSessionFor(const Target& target);
-// One of its own, which remembers nothing of earlier graphs: for measuring.
+// A session that nobody shares, and that remembers nothing of earlier graphs: for measuring.
 std::shared_ptr<Session> NewSessionFor(const Target& target);
 
-// Version of the CUDA runtime that cuDNN would report: NVRTC's where it is found, as 12040; 0
+// The version of the CUDA runtime that cuDNN would report: NVRTC's where it is found, as 12040; 0
 // without one.
 int64_t CudaRuntimeVersion();
 

@@ -1,5 +1,6 @@
-// What differs between libcudnn.so.8 and libcudnn.so.9. Each library links exactly one definition
-// of ThisGeneration (api/entry/status_map.cc, compiled against its own public header).
+// A generation is what differs between libcudnn.so.8 and libcudnn.so.9. Each library links exactly
+// one definition of ThisGeneration (api/entry/status_map.cc, compiled against its own public
+// header).
 #pragma once
 
 #include <cstdint>

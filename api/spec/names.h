@@ -19,7 +19,7 @@ std::string NameOf(cudnnReduceTensorOp_t value);
 std::string NameOf(cudnnBackendKnobType_t value);
 std::string NameOf(cudnnBackendHeurMode_t value);
 
-// The same for numbers that came from a client and may be no constant.
+// Names for numbers that came from a client and may be no constant.
 std::string AttributeName(int value);
 std::string AttributeTypeName(int value);
 std::string DescriptorTypeName(int value);
@@ -33,7 +33,7 @@ struct EnumName {
 // it.
 std::span<const EnumName> AllAttributeNames();
 
-// Whether a constant of the enumeration has this value.
+// True if a constant of the enumeration has this value.
 template <class E>
 bool IsLegal(int value);
 

@@ -13,7 +13,7 @@ using graph::TensorId;
 struct ModeRow {
   PointwiseMode forward, backward;
 };
-// By cudnnActivationMode_t.
+// The modes by cudnnActivationMode_t.
 constexpr ModeRow kModes[] = {
     {PointwiseMode::kSigmoidFwd, PointwiseMode::kSigmoidBwd},
     {PointwiseMode::kReluFwd, PointwiseMode::kReluBwd},

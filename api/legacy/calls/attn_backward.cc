@@ -13,7 +13,7 @@ namespace {
 
 constexpr Projected kInputs[] = {Projected::kQ, Projected::kK, Projected::kV};
 
-// What both functions read.
+// Backward checks and holds what both functions read.
 class Backward {
  public:
   Backward(AttnCalls& calls, const AttnBackward& b) : calls_(calls), b_(b), p_(b.problem) {}

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kPostWords = kDropoutStateBytes;  // behind those of the attention's weights
 
-// Where attention reads q, k or v.
+// A source is the place where attention reads q, k or v.
 struct Source {
   Projected what;
   const void* data;
@@ -80,7 +80,7 @@ class Forward {
     post_dropout_ = {.dropout = post->dropout, .words = words + kPostWords};
     return Keep(*post, words + kPostWords, vectors * p_.desc().OutputSize());
   }
-  // What is drawn comes from the copy: the state is behind it at once, for the next to draw, which
+  // Random numbers come from the copy: the state is behind it at once, for the next to draw, which
   // may be of the same state.
   Status Keep(const DropoutDesc& desc, void* words, int64_t drawn) {
     if (calls_.measures()) return {};
@@ -209,7 +209,7 @@ std::vector<Extents> ExtremesOf(const AttnDesc& d) {
 // No memory is behind it: only measured.
 void* Nowhere() { return reinterpret_cast<void*>(uintptr_t{4096}); }
 
-// What the calls of one problem want.
+// Measures the work space that the calls of one problem want.
 Status Measure(AttnCalls& calls, const AttnDesc& desc, const AttnMemory& memory,
                const SomeProblem& some, bool is_training) {
   ASSIGN_OR_RETURN(const AttnProblem problem,
@@ -254,7 +254,7 @@ Status Measure(AttnCalls& calls, const AttnDesc& desc, const AttnMemory& memory,
   return RunBackwardWeights(calls, backward);
 }
 
-// What plans of problems between the extremes may need beyond these.
+// Plans of problems between the extremes may need so much more than these.
 constexpr int64_t kSpareBytes = 64 << 10;
 
 Result<int64_t> PlanBytes(Handle& handle, const AttnDesc& desc, const AttnMemory& memory,

@@ -222,7 +222,7 @@ class RowsCall {
 
 // ---- attention
 
-// What both directions compute, and the operands of their calls.
+// Attending holds what both directions compute, and the operands of their calls.
 class Attending {
  public:
   Attending(AttnCalls& calls, const AttendOp& op, const char* name)
@@ -284,7 +284,7 @@ class Attending {
     return conditions;
   }
 
-  // What is hidden is 0.
+  // `x` where all conditions hold; 0 where it is hidden.
   TensorId Shown(CallGraph& g, const std::vector<TensorId>& conditions, TensorId x) {
     if (conditions.empty()) return x;
     TensorId all = conditions[0];

@@ -49,7 +49,7 @@ class AttnProblem {
   const Rows& RowsOf(Projected what) const {
     return what == Projected::kK || what == Projected::kV ? keys_ : queries_;
   }
-  // As staged: packed, the rows of a batch one behind the other.
+  // The rows as staged: packed, the rows of a batch one behind the other.
   const Rows& StagedOf(Projected what) const {
     return what == Projected::kK || what == Projected::kV ? staged_keys_ : staged_queries_;
   }
@@ -102,7 +102,7 @@ inline void* At(void* base, const AttnMemory::Part& part) {
   return static_cast<char*>(base) + part.offset;
 }
 
-// What plans take: the work space behind the parts.
+// The workspace of plans: the work space behind the parts.
 inline Workspace ScratchBehind(const AttnMemory& memory, void* work, size_t bytes) {
   return {.data = static_cast<char*>(work) + memory.work_bytes,
           .bytes = static_cast<int64_t>(bytes) - memory.work_bytes,

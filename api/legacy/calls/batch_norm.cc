@@ -84,7 +84,7 @@ Status CheckParameters(const Modes& m, const TensorDesc& x, const TensorDesc& pa
   return {};
 }
 
-// What is normalised together, and tensors of it.
+// Shapes says what is normalised together, and describes tensors of it.
 class Shapes {
  public:
   Shapes(CallGraph& g, const Modes& m, const TensorDesc& x)
@@ -213,7 +213,7 @@ struct BackwardOperands {
   Blend data, scale_blend, bias_blend;
 };
 
-// What the activation saw: y, or the same made of x again, which is read anyway.
+// The value that the activation saw: y, or the same made of x again, which is read anyway.
 Result<TensorId> Activated(CallGraph& g, const Modes& m, const BackwardOperands& o, DType compute) {
   if (Adds(m) || o.bias.slot < 0 || o.mean.slot < 0) return g.Read(o.y);
   ASSIGN_OR_RETURN(TensorId value, g.Read(o.x));
@@ -320,7 +320,7 @@ Status CheckPointers(std::initializer_list<const void*> pointers) {
   return {};
 }
 
-// What the client passed, beside descriptors.
+// A call as the client made it, beside descriptors.
 struct ForwardCall {
   const char* function;
   const void *alpha, *beta;

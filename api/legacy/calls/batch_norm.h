@@ -1,4 +1,5 @@
-// What cudnnNormalization… and cudnnBatchNormalization… share.
+// Batch normalization under both names: cudnnNormalization… and cudnnBatchNormalization… check
+// their arguments by themselves, and share the calls that compute.
 #pragma once
 
 #include "ir/base/status.h"

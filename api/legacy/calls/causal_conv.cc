@@ -19,7 +19,7 @@ namespace {
 using namespace causal;  // NOLINT: what this file shares with those of the other functions
 using graph::PointwiseMode;
 
-// Which dim lies innermost: places (x[N,C,L], w[C,K]), or channels (x[N,L,C], w[K,C]).
+// The dim that lies innermost: places (x[N,C,L], w[C,K]), or channels (x[N,L,C], w[K,C]).
 enum class Order : int32_t { kPlaces, kChannels };
 
 struct Problem {
@@ -80,7 +80,7 @@ struct Inputs {
   Operand x, w, bias;  // a bias without a slot: none
 };
 
-// What SiLU is applied to.
+// The value that SiLU is applied to.
 Result<TensorId> BeforeActivation(CallGraph& g, const Problem& p, const Inputs& in) {
   ASSIGN_OR_RETURN(const TensorId x, g.Read(in.x));
   ASSIGN_OR_RETURN(const TensorId w, g.Read(in.w));
@@ -117,7 +117,7 @@ Inputs AddInputs(Call& call, const TensorDesc& image, const TensorDesc& filter,
   return in;
 }
 
-// What tells calls apart beside their tensors: which of them are there.
+// Adds what tells calls apart beside their tensors: which of them are there.
 void AddKey(Call& call, const Problem& p, const Pointers& at) {
   call.Add(p);
   call.Add(static_cast<char>(at.bias != nullptr));
@@ -138,7 +138,7 @@ Status Forward(const char* function, void* stream, const Problem& p, const Point
   AddKey(call, p, at);
   const Inputs in = AddInputs(call, image, filter, bias, at);
   const Operand y = call.Memory(image, at.y);
-  return call.Run(kLent, [&](CallGraph& g) -> Status {
+  return call.Run(kFromSession, [&](CallGraph& g) -> Status {
     ASSIGN_OR_RETURN(TensorId value, BeforeActivation(g, p, in));
     if (p.has_silu()) value = g.Pointwise(PointwiseMode::kSwishFwd, {value}, ComputeType(image));
     return g.Write(value, y);
@@ -169,7 +169,7 @@ Status Backward(const char* function, void* stream, const Problem& p, const Poin
   const Operand dy = call.Memory(image, at.dy), dx = call.Memory(image, at.dx);
   const Sum dw = SumIn(call, dfilter, at.dw);
   const Sum dbias = at.dbias != nullptr ? SumIn(call, dbias_desc, at.dbias) : Sum{};
-  return call.Run(kLent, [&](CallGraph& g) -> Status {
+  return call.Run(kFromSession, [&](CallGraph& g) -> Status {
     ASSIGN_OR_RETURN(const TensorId gradient, GradientBefore(g, p, in, dy));
     ASSIGN_OR_RETURN(const TensorId x, g.Read(in.x));
     ASSIGN_OR_RETURN(const TensorId w, g.Read(in.w));

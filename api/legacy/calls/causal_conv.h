@@ -1,5 +1,5 @@
-// What the causal 1-D convolutions of cudnn_subquadratic_ops.h share: checks, a depthwise
-// convolution as a node, and memory that gradients are added to. Used by causal_conv.cc,
+// The causal 1-D convolutions of cudnn_subquadratic_ops.h have these parts in common: checks, a
+// depthwise convolution as a node, and memory that gradients are added to. Used by causal_conv.cc,
 // causal_conv_b2b.cc and causal_conv_fft.cc.
 #pragma once
 
@@ -41,6 +41,6 @@ Sum SumIn(Call& call, const TensorDesc& desc, const void* memory);
 Status AddTo(CallGraph& g, const Sum& sum, TensorId value);
 
 // No parameter for workspace: what a plan needs is lent in the order of the stream.
-inline constexpr Workspace kLent = {.is_lent = true};
+inline constexpr Workspace kFromSession = {.is_from_session = true};
 
 }  // namespace kiln::api::legacy::causal

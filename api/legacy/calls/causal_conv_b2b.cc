@@ -96,7 +96,7 @@ struct Inputs {
   Operand x, proj, mixer, skip;
 };
 
-// What forward and backward make of x, in the compute type.
+// The values that forward and backward make of x, in the compute type.
 struct Gates {
   std::array<TensorId, kParts> p;
   TensorId product;  // of p1 and p2
@@ -229,8 +229,9 @@ Status B2BCausalConv1dForward(void* stream, const void* x, const void* weights_p
                      .mixer = call.Memory(descs.mixer, weights_mixer),
                      .skip = call.Memory(descs.skip, skip_bias)};
   const Operand out = call.Memory(descs.y, y), gated = call.Memory(descs.y, y_gated);
-  return call.Run(
-      kLent, [&](CallGraph& g) -> Status { return Maker(g, p, descs).Forward(in, out, gated); });
+  return call.Run(kFromSession, [&](CallGraph& g) -> Status {
+    return Maker(g, p, descs).Forward(in, out, gated);
+  });
 }
 
 Status B2BCausalConv1dBackward(void* stream, const void* x, const void* weights_proj,
@@ -267,7 +268,7 @@ Status B2BCausalConv1dBackward(void* stream, const void* x, const void* weights_
                                   .dproj = SumIn(call, descs.dproj, dweights_proj),
                                   .dmixer = SumIn(call, descs.dmixer, dweights_mixer),
                                   .dskip = SumIn(call, descs.dskip, dskip_bias)};
-  return call.Run(kLent, [&](CallGraph& g) -> Status {
+  return call.Run(kFromSession, [&](CallGraph& g) -> Status {
     return Maker(g, p, descs).Backward(in, out, gradient, results);
   });
 }

@@ -146,7 +146,7 @@ Status ForEachPart(const Problem& p, Run&& run) {
   return {};
 }
 
-// Where that channel's row of `row` elements is.
+// The address of that channel's row of `row` elements.
 void* RowOf(const Problem& p, const void* memory, int64_t first, int64_t row) {
   return const_cast<char*>(static_cast<const char*>(memory)) + first * row * ElementBytes(p.type);
 }
@@ -226,7 +226,7 @@ void* FilterIn(void* reserve, const Problem& p) {
 Workspace LentOr(const Buffers& buffers) {
   return {.data = buffers.workspace,
           .bytes = static_cast<int64_t>(buffers.workspace_bytes),
-          .is_lent = true};
+          .is_from_session = true};
 }
 
 // ---- calls
@@ -290,7 +290,8 @@ Status FFTCausalConv1dForward(void* stream, const void* x, const void* weight, v
   const Problem p = {batch, dim, seq_len, kernel_size, type};
   RETURN_IF_ERROR(CheckPointers({{x, "x"}, {weight, "weight"}, {y, "y"}}));
   RETURN_IF_ERROR(CheckMedium(p));
-  return RunForward("cudnnFFTCausalConv1dForward", stream, p, {.x = x, .w = weight, .y = y}, kLent);
+  return RunForward("cudnnFFTCausalConv1dForward", stream, p, {.x = x, .w = weight, .y = y},
+                    kFromSession);
 }
 
 Status FFTCausalConv1dBackward(void* stream, const void* x, const void* weight, const void* dy,
@@ -301,7 +302,7 @@ Status FFTCausalConv1dBackward(void* stream, const void* x, const void* weight, 
       CheckPointers({{x, "x"}, {weight, "weight"}, {dy, "dy"}, {dx, "dx"}, {dweight, "dweight"}}));
   RETURN_IF_ERROR(CheckMedium(p));
   return RunBackward("cudnnFFTCausalConv1dBackward", stream, p,
-                     {.x = x, .w = weight, .dy = dy, .dx = dx, .dw = dweight}, kLent);
+                     {.x = x, .w = weight, .dy = dy, .dx = dx, .dw = dweight}, kFromSession);
 }
 
 Status LongFFTCausalConv1dGetBufferSizes(int batch, int dim, int seq_len, int kernel_size, int type,

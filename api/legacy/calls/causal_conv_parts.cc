@@ -1,4 +1,4 @@
-// What the functions of causal convolutions share; causal_conv.h says which those are.
+// The parts that all causal convolutions are made of; causal_conv.h says which functions those are.
 #include "api/legacy/calls/causal_conv.h"
 
 namespace kiln::api::legacy::causal {

@@ -16,7 +16,7 @@ using graph::GraphOp;
 using graph::PointwiseMode;
 using graph::TensorId;
 
-// In the order of ConvDirection.
+// The directions in the order of ConvDirection.
 constexpr DirectionRow kDirections[] = {
     {.function = "cudnnConvolutionForward",
      .op = GraphOp::kConvFprop,
@@ -87,7 +87,7 @@ Status CheckShapes(const ConvProblem& p) {
     return Status::Error(Code::kBadParam, "{} filters in {} groups", p.w.dims[0], p.conv.groups);
   ASSIGN_OR_RETURN(const Lengths dims, OutputDims(p.conv, p.x, p.filter));
   if (dims == p.y.dims) return {};
-  // Of the forward direction the reference has another size in space as not supported.
+  // The reference has another size in space as not supported.
   const bool in_space = dims[0] == p.y.dims[0] && dims[1] == p.y.dims[1];
   const bool forward = p.direction == ConvDirection::kForward;
   return Status::Error(forward && in_space ? Code::kNotSupported : Code::kBadParam,
@@ -135,7 +135,7 @@ Status RunConvolution(void* handle, ConvDirection direction, const void* alpha, 
        .bytes = static_cast<int64_t>(memory.workspace_bytes),
        .is_parameter = true},
       [&](CallGraph& g) { return MakeConvolution(g, p, algorithm, o, blend); },
-      [&] { return LeastTold(*h, p, algorithm); });
+      [&] { return MinReportedWorkspace(*h, p, algorithm); });
 }
 
 // ---- with bias and activation
@@ -368,7 +368,7 @@ Status ConvolutionBiasActivationForward(void* handle, const void* alpha1, void* 
           value = g.Pointwise(PointwiseMode::kReluFwd, {value}, compute);
         return g.Write(value, o.y);
       },
-      [&] { return LeastTold(*h, p, FusedPlanOf(p, algorithm)); });
+      [&] { return MinReportedWorkspace(*h, p, FusedPlanOf(p, algorithm)); });
 }
 
 }  // namespace kiln::api::legacy

@@ -20,7 +20,8 @@ namespace kiln::api::legacy {
 
 enum class ConvDirection : uint8_t { kForward, kBackwardData, kBackwardFilter };
 
-// What differs between directions. Algorithms are numbers of the direction's own enumeration.
+// A row is what differs between directions. Algorithms are numbers of the direction's own
+// enumeration.
 struct DirectionRow {
   const char* function;
   graph::GraphOp op;
@@ -57,7 +58,7 @@ struct ConvPointers {
 ConvOperands AddTo(Call& call, const ConvProblem& problem, int algorithm,
                    const ConvPointers& pointers);
 
-// Whether the reference knows the combination, and 9.19 the algorithm for it.
+// Error: the reference does not know the combination, and 9.19 the algorithm for it.
 Status Check(const ConvProblem& problem, int algorithm);
 // The algorithm whose plans are the named one's: itself, or the one with any workspace.
 int PlannedAs(const ConvProblem& problem, int algorithm);
@@ -65,15 +66,16 @@ int PlannedAs(const ConvProblem& problem, int algorithm);
 // The convolution, unscaled, in its compute type; the graph's wishes are the algorithm's plans'.
 Result<graph::TensorId> Convolve(CallGraph& g, const ConvProblem& problem, int algorithm,
                                  const ConvOperands& operands);
-// The same by an algorithm that has plans of its own, for a problem that is checked.
+// The convolution by an algorithm that has plans of its own, for a problem that is checked.
 Result<graph::TensorId> ConvolveAs(CallGraph& g, const ConvProblem& problem, int planned,
                                    const ConvOperands& operands);
-// The same of a graph's tensors, in the order of the direction's operands; the problem is checked.
+// The convolution of a graph's tensors, in the order of the direction's operands; the problem is
+// checked.
 graph::TensorId Convolve(CallGraph& g, const ConvProblem& problem, graph::TensorId first,
                          graph::TensorId second);
-// What a client that asked for the algorithm's workspace was told, at the least.
-Result<int64_t> LeastTold(Handle& handle, const ConvProblem& problem, int algorithm);
-// With alpha and beta.
+// The least workspace that a client which asked for the algorithm's may have been told.
+Result<int64_t> MinReportedWorkspace(Handle& handle, const ConvProblem& problem, int algorithm);
+// The graph of a convolution with alpha and beta.
 Status MakeConvolution(CallGraph& g, const ConvProblem& problem, int algorithm,
                        const ConvOperands& operands, const Blend& blend);
 

@@ -1,6 +1,6 @@
-// What a client asks before it convolves: which algorithms there are, what workspace they want, and
-// which is the fastest, by the model (Get…_v7) or by the clock (Find…). Reference 5.2.13 to 5.2.16,
-// 5.2.19 to 5.2.24, 6.2.9, 6.2.10 and 6.2.12 to 6.2.14.
+// Questions that a client asks before it convolves: which algorithms there are, what workspace they
+// want, and which is the fastest, by the model (Get…_v7) or by the clock (Find…). Reference 5.2.13
+// to 5.2.16, 5.2.19 to 5.2.24, 6.2.9, 6.2.10 and 6.2.12 to 6.2.14.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -22,7 +22,7 @@ using Perf = cudnnConvolutionFwdAlgoPerf_t;
 static_assert(sizeof(Perf) == sizeof(cudnnConvolutionBwdDataAlgoPerf_t) &&
               sizeof(Perf) == sizeof(cudnnConvolutionBwdFilterAlgoPerf_t));
 
-// What the reference has Find say where the workspace is too small (5.1.2.2).
+// Find says this where the workspace is too small, as the reference has it (5.1.2.2).
 constexpr Code kTooLittle = Code::kDeviceAllocationFailed;
 
 struct Finding {
@@ -32,7 +32,7 @@ struct Finding {
   int64_t workspace_bytes = 0;
 };
 
-// Of this generation, whose statuses have numbers of their own.
+// The finding as the client's struct of this generation, whose statuses have numbers of their own.
 Perf PerfOf(const Finding& finding, int math) {
   Perf perf = {};
   const int status = ThisGeneration().PublicStatus(finding.code);
@@ -46,8 +46,8 @@ Perf PerfOf(const Finding& finding, int math) {
   return perf;
 }
 
-// Where the answer goes. Get_v7 takes a count of none, and NULL for the count, which it fills up
-// to.
+// Checks the places of the answer. Get_v7 takes a count of none, and NULL for the count, which it
+// fills up to.
 Status CheckAnswer(int wanted, const void* results) {
   RETURN_IF_ERROR(NotNull(results, "perfResults"));
   if (wanted >= 0) return {};
@@ -96,9 +96,9 @@ class Candidate {
     const auto plan = Plan();
     return plan.ok() && (*plan)->is_as_wished();
   }
-  Result<int64_t> LeastTold() {
+  Result<int64_t> MinReportedWorkspace() {
     RETURN_IF_ERROR(Scale());
-    return call_.LeastTold(Make());
+    return call_.MinReportedWorkspace(Make());
   }
   // Whether there are new records.
   bool Explore() {
@@ -172,8 +172,8 @@ std::vector<Finding> FindingsOf(Handle& handle, const ConvProblem& p, Ask&& ask)
   return findings;
 }
 
-// By the model and the records: the algorithm with any workspace comes first, since its plan is the
-// best one.
+// Ranks by the model and the records: the algorithm with any workspace comes first, since its plan
+// is the best one.
 Status RankWithin(Handle& handle, const ConvProblem& p, int64_t workspace_bytes, int wanted,
                   int* returned, void* results) {
   const DirectionRow& row = RowOf(p.direction);
@@ -209,21 +209,22 @@ Status WorkspaceSize(void* handle, ConvDirection direction, void* x, void* w, vo
   return {};
 }
 
-// With KILN_LAUNCH=minimal nothing is timed, and no memory is allocated: Find ranks as Get does.
+// False with KILN_LAUNCH=minimal, where nothing is timed, and no memory is allocated: Find ranks as
+// Get does.
 bool HasClock(const Handle& handle) { return !handle.session->target().minimal_launch; }
 
-// Of a small problem's Find, which may take 0.25 s: kernels that are there are loaded and timed in
-// 0.07 at most (an H100's host).
+// The deadline of a small problem's Find, which may take 0.25 s: kernels that are there are loaded
+// and timed in 0.07 at most (an H100's host).
 using Deadline = std::chrono::steady_clock::time_point;
 constexpr auto kWaitForCompilers = std::chrono::milliseconds(180);
 Deadline SmallFindDeadline() { return std::chrono::steady_clock::now() + kWaitForCompilers; }
 
-// What a Find compiles and times. A small problem has little to give: where the algorithm that may
-// take any workspace, whose plan is the model's best, is small and the client can run it, others
-// that would have to be compiled are not, unless the model has them before it; and what is not
-// compiled by the deadline is not waited for. The compilers go on, and the next Find, or the first
-// run, has their kernels. What is said of algorithms that are not timed is the model's: as many
-// times slower than the leading one.
+// FindPlan decides what a Find compiles and times. A small problem has little to give: where the
+// algorithm that may take any workspace, whose plan is the model's best, is small and the client
+// can run it, others that would have to be compiled are not, unless the model has them before it;
+// and what is not compiled by the deadline is not waited for. The compilers go on, and the next
+// Find, or the first run, has their kernels. What is said of algorithms that are not timed is the
+// model's: as many times slower than the leading one.
 class FindPlan {
  public:
   FindPlan(Handle& handle, const ConvProblem& p, const ConvPointers& pointers,
@@ -334,7 +335,7 @@ void Explore(Handle& handle, const ConvProblem& p, FindPlan& find) {
     Candidate(handle, p, algorithm, {}).Forget();
 }
 
-// By the clock, on the client's memory.
+// Ranks by the clock, on the client's memory.
 Status Find(Handle& handle, const ConvProblem& p, const ConvPointers& pointers,
             const Workspace& workspace, Deadline deadline, int wanted, int* returned,
             void* results) {
@@ -384,11 +385,11 @@ Status FindAlone(void* handle, ConvDirection direction, void* x, void* w, void* 
   std::vector<std::shared_ptr<void>> memory;
   for (const TensorDesc* tensor : {&p.x, &p.w, &p.y}) {
     ASSIGN_OR_RETURN(std::shared_ptr<void> lent,
-                     h->session->Lend(Span(*tensor) * ElementBytes(tensor->type)));
+                     h->session->AllocateForTiming(Span(*tensor) * ElementBytes(tensor->type)));
     memory.push_back(std::move(lent));
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<void> workspace,
-                   h->session->Lend(std::max<int64_t>(workspace_bytes, 1)));
+                   h->session->AllocateForTiming(std::max<int64_t>(workspace_bytes, 1)));
   return Find(*h, p, {.x = memory[0].get(), .w = memory[1].get(), .y = memory[2].get()},
               {.data = workspace.get(), .bytes = workspace_bytes, .is_parameter = true}, deadline,
               wanted, returned, results);
@@ -403,8 +404,8 @@ Status MaxCount(void* handle, ConvDirection direction, int* count) {
 
 }  // namespace
 
-Result<int64_t> LeastTold(Handle& handle, const ConvProblem& problem, int algorithm) {
-  return Candidate(handle, problem, algorithm, {}).LeastTold();
+Result<int64_t> MinReportedWorkspace(Handle& handle, const ConvProblem& problem, int algorithm) {
+  return Candidate(handle, problem, algorithm, {}).MinReportedWorkspace();
 }
 
 // ---- forward

@@ -1,58 +1,29 @@
-// The CTC loss and its descriptor. Reference 8.2.2 to 8.2.5, 8.2.9 to 8.2.13 and 8.2.25 to 8.2.27.
+// The CTC loss. Reference 8.2.2, 8.2.12 and 8.2.13.
 //
-// A client of the graph's ctc_loss. Labels and lengths of the host travel as arguments of launches
-// (host_values.h) into the beginning of the work space: label lengths, input lengths, labels. The
-// longest label is part of a plan, in steps, so that batches share plans. Both algorithms are one,
-// which adds in a fixed order and takes labels of any length.
+// It is a client of the graph's ctc_loss. Labels and lengths of the host travel as arguments of
+// launches (host_values.h) into the beginning of the work space: label lengths, input lengths,
+// labels. The longest label is part of a plan, in steps, so that batches share plans. Both
+// algorithms are one, which adds in a fixed order and takes labels of any length.
 #include <algorithm>
 #include <optional>
 #include <vector>
 
+#include "api/legacy/descriptors/ctc_descriptor.h"
 #include "api/legacy/functions.h"
 #include "api/legacy/plans/call.h"
 #include "api/legacy/plans/host_values.h"
-#include "include/v9/cudnn_adv.h"
 
 namespace kiln::api::legacy {
 namespace {
 
 using graph::TensorId;
 
-struct CtcLossDesc {
-  static constexpr uint64_t kTag = 0x6b696c6e'63746373;  // "kilnctcs"
-  static constexpr std::string_view kName = "cudnnCTCLossDescriptor_t";
-
-  int32_t type = CUDNN_DATA_FLOAT;
-  int32_t normalization = CUDNN_LOSS_NORMALIZATION_NONE;
-  int32_t gradient = CUDNN_NOT_PROPAGATE_NAN;  // or CUDNN_CTC_ZERO_OOB_GRADIENTS, the same number
-  int32_t max_label = 0;
-};
-
-// Only the type is looked at, as 9.19 does; other numbers are, where a loss is computed.
-Status Set(void* object, const CtcLossDesc& values) {
-  ASSIGN_OR_RETURN(CtcLossDesc * desc, Get<CtcLossDesc>(object));
-  if (values.type != CUDNN_DATA_FLOAT && values.type != CUDNN_DATA_DOUBLE)
-    return Status::Error(Code::kNotSupported, "compType is {}: float and double are possible",
-                         values.type);
-  *desc = values;
-  return {};
-}
-
-Status Read(const void* object, int* type, int* normalization, int* gradient, int* max_label) {
-  ASSIGN_OR_RETURN(const CtcLossDesc* desc, Get<CtcLossDesc>(object));
-  Store(type, desc->type);
-  Store(normalization, desc->normalization);
-  Store(gradient, desc->gradient);
-  Store(max_label, desc->max_label);
-  return {};
-}
-
 // ---- one loss
 
 constexpr int64_t kMostInt = INT32_MAX;
 // Labels up to a multiple of this share a plan.
 constexpr int64_t kLabelStep = 16;
-// What the work space of a plan begins at a multiple of.
+// The work space of a plan begins at a multiple of this.
 constexpr int64_t kPlanAlignment = 256;
 constexpr int kIntAlignment = 4;
 constexpr uintptr_t kWorkspaceAlignment = 16;  // of the client's pointer
@@ -198,7 +169,7 @@ Status CheckGradients(const Problem& p, const void* gradients) {
   return Status::Text(Code::kBadParam, "there are gradients, and no descriptor of theirs");
 }
 
-// What kernels need: so many bytes, and pointers as allocators give them.
+// Kernels need so many bytes, and pointers as allocators give them.
 Status CheckWorkspace(const void* workspace, size_t bytes, int64_t needed) {
   if (static_cast<int64_t>(bytes) < needed)
     return Status::Error(Code::kBadParam, "{} bytes of work space; {} are needed", bytes, needed);
@@ -264,46 +235,6 @@ Status WriteHostArrays(Handle& handle, const Problem& p, const HostArrays& host,
 }
 
 }  // namespace
-
-Status CreateCTCLossDescriptor(void** out) { return CreateDescriptor<CtcLossDesc>(out); }
-Status DestroyCTCLossDescriptor(void* object) { return DestroyDescriptor<CtcLossDesc>(object); }
-
-Status SetCTCLossDescriptor(void* object, int type) {
-  return Set(object, CtcLossDesc{.type = type});
-}
-
-Status SetCTCLossDescriptorEx(void* object, int type, int normalization, int gradient) {
-  return Set(object,
-             CtcLossDesc{.type = type, .normalization = normalization, .gradient = gradient});
-}
-
-Status SetCTCLossDescriptor_v8(void* object, int type, int normalization, int gradient,
-                               int max_label) {
-  return Set(object, CtcLossDesc{type, normalization, gradient, max_label});
-}
-
-Status SetCTCLossDescriptor_v9(void* object, int type, int normalization, int gradient,
-                               int max_label) {
-  return Set(object, CtcLossDesc{type, normalization, gradient, max_label});
-}
-
-Status GetCTCLossDescriptor(void* object, int* type) {
-  return Read(object, type, nullptr, nullptr, nullptr);
-}
-
-Status GetCTCLossDescriptorEx(void* object, int* type, int* normalization, int* gradient) {
-  return Read(object, type, normalization, gradient, nullptr);
-}
-
-Status GetCTCLossDescriptor_v8(void* object, int* type, int* normalization, int* gradient,
-                               int* max_label) {
-  return Read(object, type, normalization, gradient, max_label);
-}
-
-Status GetCTCLossDescriptor_v9(void* object, int* type, int* normalization, int* gradient,
-                               int* max_label) {
-  return Read(object, type, normalization, gradient, max_label);
-}
 
 Status GetCTCLossWorkspaceSize(void* handle, void* probs_desc, void* gradients_desc,
                                const int* labels, const int* label_lengths,

@@ -1,4 +1,4 @@
-// Dropout by itself, and its descriptor. Reference 3.2.9, 3.2.24, 3.2.34 to 3.2.36, 3.2.43, 3.2.73,
+// Dropout by itself, and cudnnSetDropoutDescriptor, which writes the states. Reference 3.2.35,
 // 3.2.80 and 4.1.7.
 #include "api/legacy/calls/dropout.h"
 
@@ -15,22 +15,6 @@ using graph::PointwiseMode;
 using graph::TensorId;
 
 void* Word(void* memory, size_t i) { return static_cast<int64_t*>(memory) + i; }
-
-Status CheckStates(const void* states, size_t bytes) {
-  if (states == nullptr || bytes >= kDropoutStateBytes) return {};
-  return Status::Error(Code::kInvalidValue, "{} bytes of states; {} are needed", bytes,
-                       kDropoutStateBytes);
-}
-
-Status Fill(DropoutDesc& desc, float dropout, void* states, unsigned long long seed) {
-  if (!(dropout >= 0 && dropout <= 1))
-    return Status::Error(Code::kBadParam, "dropout is {}; 0 to 1 are possible", dropout);
-  desc.dropout = dropout;
-  if (states == nullptr) return {};
-  desc.states = states;
-  desc.seed = seed;
-  return {};
-}
 
 Status Drop(CallGraph& g, const DropoutDesc& desc, const Operand& x, const Operand& y,
             const DropoutWords& words) {
@@ -119,29 +103,11 @@ Status AdvanceDropoutState(Handle& handle, const DropoutDesc& desc, int64_t elem
   });
 }
 
-Status CreateDropoutDescriptor(void** out) { return CreateDescriptor<DropoutDesc>(out); }
-Status DestroyDropoutDescriptor(void* object) { return DestroyDescriptor<DropoutDesc>(object); }
-
-Status DropoutGetStatesSize(void* handle, size_t* bytes) {
-  RETURN_IF_ERROR(HandleFrom(handle).status());
-  RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
-  *bytes = kDropoutStateBytes;
-  return {};
-}
-
-Status DropoutGetReserveSpaceSize(void* x_desc, size_t* bytes) {
-  RETURN_IF_ERROR(Get<TensorDesc>(x_desc).status());
-  RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
-  *bytes = kDropoutStateBytes;
-  return {};
-}
-
 Status SetDropoutDescriptor(void* object, void* handle, float dropout, void* states, size_t bytes,
                             unsigned long long seed) {
   ASSIGN_OR_RETURN(DropoutDesc * desc, Get<DropoutDesc>(object));
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
-  RETURN_IF_ERROR(CheckStates(states, bytes));
-  RETURN_IF_ERROR(Fill(*desc, dropout, states, seed));
+  RETURN_IF_ERROR(FillDropout(*desc, dropout, states, bytes, seed));
   if (states == nullptr) return {};
   const TensorDesc word = DropoutWordOf(4);
   Call call(*h, "cudnnSetDropoutDescriptor");
@@ -154,24 +120,6 @@ Status SetDropoutDescriptor(void* object, void* handle, float dropout, void* sta
   });
 }
 
-Status RestoreDropoutDescriptor(void* object, void* handle, float dropout, void* states,
-                                size_t bytes, unsigned long long seed) {
-  ASSIGN_OR_RETURN(DropoutDesc * desc, Get<DropoutDesc>(object));
-  RETURN_IF_ERROR(HandleFrom(handle).status());
-  RETURN_IF_ERROR(CheckStates(states, bytes));
-  return Fill(*desc, dropout, states, seed);
-}
-
-Status GetDropoutDescriptor(void* object, void* handle, float* dropout, void** states,
-                            unsigned long long* seed) {
-  ASSIGN_OR_RETURN(const DropoutDesc* desc, Get<DropoutDesc>(object));
-  RETURN_IF_ERROR(HandleFrom(handle).status());
-  Store(dropout, desc->dropout);
-  if (states != nullptr) *states = desc->states;
-  Store(seed, desc->seed);
-  return {};
-}
-
 Status DropoutForward(void* handle, void* object, void* x_desc, const void* x, void* y_desc,
                       void* y, void* reserve, size_t reserve_bytes) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));
@@ -180,8 +128,8 @@ Status DropoutForward(void* handle, void* object, void* x_desc, const void* x, v
   ASSIGN_OR_RETURN(const TensorDesc* yd, Get<TensorDesc>(y_desc));
   RETURN_IF_ERROR(CheckCall(*desc, *xd, x, *yd, y, reserve_bytes));
   RETURN_IF_ERROR(NotNull(reserve, "the reserve space"));
-  // What this call draws is kept first, then drawn; a call of its own moves the offset on, when
-  // all have read it.
+  // The state that this call draws from is kept first, then drawn; a call of its own moves the
+  // offset on, when all have read it.
   RETURN_IF_ERROR(KeepDropoutState(*h, *desc, reserve));
   const TensorDesc word = DropoutWordOf(xd->rank);
   Call call(*h, "cudnnDropoutForward");

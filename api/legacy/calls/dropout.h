@@ -1,5 +1,5 @@
-// Dropout for the calls that have it inside: the descriptor, its state on the device, and the nodes
-// that drop. Reference 3.2.9 and 3.2.80.
+// Dropout for the calls that have it inside: the state on the device, and the nodes that drop.
+// Reference 3.2.9 and 3.2.80.
 //
 // Random numbers are a function of an element's place, a seed and an offset (ir/graph/ops_rng.cc).
 // The states are seed and offset, on the device. A forward call keeps both in its reserve space
@@ -7,23 +7,12 @@
 // on behind what it drew (AdvanceDropoutState).
 #pragma once
 
+#include "api/legacy/descriptors/dropout_descriptor.h"
 #include "api/legacy/plans/call.h"
 
 namespace kiln::api::legacy {
 
-struct DropoutDesc {
-  static constexpr uint64_t kTag = 0x6b696c6e'64726f70;  // "kilndrop"
-  static constexpr std::string_view kName = "cudnnDropoutDescriptor_t";
-
-  float dropout = 0;
-  void* states = nullptr;
-  unsigned long long seed = 0;
-};
-
-// Bytes of seed and offset, in states and in reserve spaces.
-inline constexpr size_t kDropoutStateBytes = 2 * sizeof(int64_t);
-
-// One of the two as a tensor of the rank that elements have.
+// The seed or the offset as a tensor of the rank that elements have.
 TensorDesc DropoutWordOf(int32_t rank);
 struct DropoutWords {
   Operand seed, offset;

@@ -26,7 +26,7 @@ int PromisedAlignment(const FusedConstPack& pack, const FusedTensorRow& row) {
   return std::min(ElementBytes(desc.type) / VectorOf(desc.type), kAlignment);
 }
 
-// What the operation cannot be without, by placeholder.
+// The tensors that the operation cannot be without, by placeholder.
 std::span<const int> RequiredOf(int op) {
   static constexpr int kForward[] = {CUDNN_PARAM_XDATA_PLACEHOLDER, CUDNN_PARAM_WDATA_PLACEHOLDER,
                                      CUDNN_PARAM_YDATA_PLACEHOLDER};

@@ -15,7 +15,7 @@
 
 namespace kiln::api::legacy::gnn {
 
-// What of a graph is part of a call's key.
+// A shape is what of a graph is part of a call's key.
 struct Shape {
   int64_t sources = 0, destinations = 0, edges = 0;
   int32_t index = CUDNN_DATA_INT32;
@@ -29,9 +29,9 @@ struct Graph {
   const void *offsets, *indices, *rows, *reverse_offsets, *reverse_rows;
 };
 
-// Checked; a graph without destinations has no edges.
+// The checked graph; one without destinations has no edges.
 Result<Graph> GraphOf(const void* csc_graph);
-// Float, half and bfloat16.
+// Error: the type is not float, half or bfloat16.
 Status CheckType(int type, std::string_view name);
 // A pointer to something of `count` elements is there; of nothing it need not be.
 Status Needs(const void* pointer, int64_t count, std::string_view name);
@@ -53,7 +53,7 @@ class Lists {
   // Adds the nodes that find each edge's ends. Once for a call's graph.
   Status Make(CallGraph& g);
 
-  // For each row of edges.
+  // The ends of each row of edges.
   graph::TensorId sources() const { return sources_; }
   graph::TensorId destinations() const { return destinations_; }
 
@@ -89,7 +89,7 @@ class Lists {
   const int rank_;
   const TensorDesc offsets_desc_, edges_desc_, reverse_desc_;
   Operand offsets_, indices_, rows_, reverse_offsets_, reverse_rows_;
-  // Of the CallGraph.
+  // Tensors of the CallGraph.
   graph::TensorId offsets_id_ = graph::kAbsent, indices_id_ = graph::kAbsent,
                   rows_id_ = graph::kAbsent, reverse_offsets_id_ = graph::kAbsent,
                   reverse_rows_id_ = graph::kAbsent;

@@ -20,7 +20,7 @@ using graph::SegmentMode;
 using graph::TensorId;
 
 constexpr int kRank = 2;
-constexpr Workspace kLent = {.is_lent = true};
+constexpr Workspace kFromSession = {.is_from_session = true};
 
 struct Problem {
   int32_t node, edge, concat;  // features
@@ -275,7 +275,7 @@ Status GnnAggSimpleForward(void* stream, const void* csc_graph, const void* node
   ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
   Call call(handle, "cudnnGnnAggSimpleForward");
   Forward forward(call, p, graph, at);
-  return call.Run(kLent, [&](CallGraph& g) { return forward.Make(g); });
+  return call.Run(kFromSession, [&](CallGraph& g) { return forward.Make(g); });
 }
 
 Status GnnAggSimpleBackward(void* stream, const void* csc_graph, const void* grad_output,
@@ -291,7 +291,7 @@ Status GnnAggSimpleBackward(void* stream, const void* csc_graph, const void* gra
   ASSIGN_OR_RETURN(Handle handle, HandleOn(stream));
   Call call(handle, "cudnnGnnAggSimpleBackward");
   Backward backward(call, p, graph, at);
-  return call.Run(kLent, [&](CallGraph& g) { return backward.Make(g); });
+  return call.Run(kFromSession, [&](CallGraph& g) { return backward.Make(g); });
 }
 
 }  // namespace kiln::api::legacy

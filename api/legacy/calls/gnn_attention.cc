@@ -23,7 +23,7 @@ Status SetParams(const void* params, Attention& a) {
     return Status::Error(Code::kBadParam,
                          "activationAlpha is {}: the slope of a leaky ReLU is not negative",
                          a.alpha);
-  // Of others it says nothing, so that it is no part of a plan.
+  // Alpha says nothing of other activations, so that it is no part of a plan.
   if (a.activation != CUDNN_GNN_ACT_LEAKY_RELU && a.activation != CUDNN_GNN_ACT_SCALAR) a.alpha = 0;
   return CheckDim(a.heads, 1, "numHeads");
 }
@@ -208,7 +208,7 @@ class ForwardCall {
     return g.Written();
   }
 
-  // Of both ends a number of each node and head, which its edges share.
+  // Each end has a number for each node and head, which its edges share.
   Result<TensorId> Logits(CallGraph& g, const AttentionGraph& ops, TensorId src) const {
     const auto scores = [&](TensorId x, TensorId w) { return ops.SumOver(ops.Mul(x, w), 2); };
     ASSIGN_OR_RETURN(const TensorId w, g.Read(weights_));

@@ -17,7 +17,7 @@
 namespace kiln::api::legacy::gnn {
 
 constexpr int kAttentionRank = 3;  // rows, heads, features of a head
-constexpr Workspace kAttentionWorkspace = {.is_lent = true};
+constexpr Workspace kAttentionWorkspace = {.is_from_session = true};
 
 // Part of a call's key.
 struct Attention {

@@ -179,7 +179,7 @@ class BackwardCall {
                   dlogits_memory_);
   }
 
-  // What each edge brings its source as one of the values that attention sums.
+  // The share that each edge brings its source as one of the values that attention sums.
   TensorId OfValues(const AttentionGraph& ops) const { return ops.Mul(Masked(ops, shares_), dy_); }
 
   Status WriteNodes(CallGraph& g, const AttentionGraph& ops, TensorId dsrc, TensorId ddst) const {
@@ -241,7 +241,7 @@ class BackwardCall {
       attention_memory_;
   Operand dsrc_memory_, ddst_memory_, dedge_memory_, dweights_memory_, ddst_weights_memory_,
       dedge_weights_memory_, dlogits_memory_, dshares_memory_;
-  // Of the CallGraph; dy at each edge's destination.
+  // Tensors of the CallGraph; dy at each edge's destination.
   TensorId dy_ = graph::kAbsent, src_ = graph::kAbsent, dst_ = graph::kAbsent,
            weights_ = graph::kAbsent, logits_ = graph::kAbsent, shares_ = graph::kAbsent,
            mask_ = graph::kAbsent;

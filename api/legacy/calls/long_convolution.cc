@@ -11,8 +11,8 @@ using graph::GraphOp;
 using graph::PointwiseMode;
 using graph::TensorId;
 
-// Which way a block is read: by itself, with zeros behind it; with the block before it behind it,
-// as a circle has it; or with the block that follows.
+// A block is read in one of these ways: by itself, with zeros behind it; with the block before it
+// behind it, as a circle has it; or with the block that follows.
 enum class Around : uint8_t { kZeros, kBefore, kAfter };
 
 class Transforms {
@@ -25,7 +25,7 @@ class Transforms {
       radices_.push_back(int64_t{1} << (bits / stages + (i < bits % stages ? 1 : 0)));
   }
 
-  // Of signals: a transform has two blocks where their number is even, the real and the imaginary
+  // A transform of signals has two blocks where their number is even, the real and the imaginary
   // part of its places, as a filter that is real keeps them apart.
   bool is_paired() const { return blocks_ % 2 == 0; }
   int64_t rows() const { return p_.batch * p_.dim * transforms(); }
@@ -76,7 +76,7 @@ class Transforms {
   }
 
  private:
-  // Of a power of 2.
+  // The exponent of a power of 2.
   static int BitsOf(int64_t n) {
     int bits = 0;
     while (int64_t{1} << bits < n) ++bits;
@@ -229,7 +229,7 @@ LongGradients LongBackward(CallGraph& g, const LongConvolution& p, TensorId x, T
   Transforms t(g, p);
   const TensorId dx = t.Inverse(t.Product(t.OfSignal(dy, Around::kAfter), t.OfFilter(w), true),
                                 t.rows(), t.is_paired());
-  // What two blocks of a pair have to do with each other is imaginary, and not made.
+  // The part in which two blocks of a pair meet is imaginary, and not made.
   const TensorId all =
       t.Product(t.OfSignal(dy, Around::kZeros), t.OfSignal(x, Around::kBefore), true);
   Dims dims = g.DimsOf(all);

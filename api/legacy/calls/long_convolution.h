@@ -34,7 +34,7 @@ struct LongConvolution {
   int64_t largest_radix = 32;  // a power of 2
 };
 
-// Of x[N,C,L] and w[C,1,K], whose first tap stands on the place itself.
+// The convolution of x[N,C,L] and w[C,1,K], whose first tap stands on the place itself.
 graph::TensorId LongForward(CallGraph& g, const LongConvolution& p, graph::TensorId x,
                             graph::TensorId w);
 struct LongGradients {

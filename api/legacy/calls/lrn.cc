@@ -70,7 +70,7 @@ class Neighbourhood {
     const TensorId mean = means == kAbsent ? Mean(Mul(x, x), false) : MeanSquareFrom(x, means);
     return Apply(PointwiseMode::kAdd, {Mul(mean, Number(lrn_.alpha)), Number(lrn_.k)});
   }
-  // How much of the window around each place is inside: a product of numbers by axis.
+  // The share of the window around each place that is inside: a product of numbers by axis.
   TensorId PartInside() const {
     const auto whole = [&](PointwiseMode mode, TensorId a, TensorId b) {
       return g_.Pointwise(mode, {a, b}, DType::kI64);
@@ -161,7 +161,7 @@ std::vector<char> AlongChannels(int32_t rank) {
   return along;
 }
 
-// Of five dims: rows, planes and volumes without gaps.
+// Tensors of five dims have rows, planes and volumes without gaps.
 Status CheckPacked(const TensorDesc& t) {
   if (t.rank != 5) return {};
   int64_t stride = 1;
@@ -283,7 +283,7 @@ Result<TensorId> ReadMeans(CallGraph& g, const Operand& means) {
   return g.Read(means);
 }
 
-// Of the gradient: t, s^-beta and dmeans.
+// The terms of the gradient: t, s^-beta and dmeans.
 struct Terms {
   const LrnDesc& lrn;
   const TensorDesc &x, &dx;
@@ -341,7 +341,8 @@ Status DivisiveNormalizationForward(void* handle, void* lrn_desc, int mode, cons
     RETURN_IF_ERROR(NotNull(pointer, "one of x, temp, temp2 and y"));
   RETURN_IF_ERROR(CheckInPlace(x, *xd, y, *yd));
   const bool in_place = x == y || means == y;
-  // In place, all neighbours are read before the first is written over: s^-beta goes to temp first.
+  // All neighbours of a gradient in place are read before the first is written over: s^-beta goes
+  // to temp first.
   const auto powers = [&](CallGraph& g, const Operand& input,
                           const Operand& mean) -> Result<TensorId> {
     RETURN_IF_ERROR(CheckDivisive(*xd, *yd));

@@ -55,7 +55,7 @@ Windows WindowsOf(const PoolingDesc& p, const TensorDesc& x, const TensorDesc& y
   w.part = {.start = Dims(w.dims.size(), 0), .step = Dims(w.dims.size(), 1)};
   for (size_t s = 0; s < static_cast<size_t>(p.spatial); ++s) {
     const int64_t start = std::clamp<int64_t>(-p.padding[s], 0, x.dims[s + 2] - 1);
-    // Behind the last place that a window reads, counted from the first element.
+    // The end lies behind the last place that a window reads, counted from the first element.
     const int64_t end = int64_t{y.dims[s + 2] - 1} * p.stride[s] + p.window[s] - p.padding[s];
     const int64_t stop = std::clamp<int64_t>(end, start + 1, x.dims[s + 2]);
     w.part.start[s + 2] = start;

@@ -84,7 +84,7 @@ Status CheckSkip(const RnnDesc& rnn) {
       rnn.input, rnn.hidden);
 }
 
-// What is kept for each hidden element is a few numbers: whether they can be counted.
+// A few numbers are kept for each hidden element. Error: they cannot be counted.
 Status CheckKept(int64_t pseudo_layers, int64_t rows, int64_t hidden) {
   const double elements =
       static_cast<double>(pseudo_layers) * static_cast<double>(rows) * static_cast<double>(hidden);
@@ -93,7 +93,7 @@ Status CheckKept(int64_t pseudo_layers, int64_t rows, int64_t hidden) {
                        "training on {} hidden elements in all; 2^31 - 1 are possible", elements);
 }
 
-// Where a call drops elements between layers.
+// The dropout of a call that drops elements between layers; else null.
 Result<const DropoutDesc*> DropoutOf(const RnnDesc& rnn, bool trains) {
   if (!trains || rnn.layers == 1 || rnn.dropout == nullptr) return nullptr;
   ASSIGN_OR_RETURN(const DropoutDesc* desc, Get<DropoutDesc>(rnn.dropout));

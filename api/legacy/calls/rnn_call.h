@@ -77,10 +77,11 @@ Result<RnnSizes> RnnSizesOf(Handle& handle, const RnnDesc& rnn, bool trains,
 // reads and writes.
 class RnnProblem {
  public:
-  // Of a call; the failure says which argument does not fit to which.
+  // The problem of a call; the failure says which argument does not fit to which.
   static Result<RnnProblem> Make(const RnnDesc& rnn, bool trains, const RnnDataDesc& x_desc,
                                  const RnnDataDesc& y_desc);
-  // Of sizes, for sequences of all lengths: `bounds` with lengths or without.
+  // The problem that sizes hold for, with sequences of all lengths: `bounds` with lengths or
+  // without.
   static Result<RnnProblem> MakeBound(const RnnDesc& rnn, bool trains, const RnnDataDesc& x_desc,
                                       bool has_lengths);
 
@@ -93,7 +94,7 @@ class RnnProblem {
   size_t LengthBytes() const;     // of the work space
   size_t GradientOffset() const;  // in the reserve space
   size_t ReserveBytes() const;
-  // What the plan depends on, beside its operands.
+  // Adds what the plan depends on, beside its operands.
   void AddTo(Call& call) const;
 
  private:

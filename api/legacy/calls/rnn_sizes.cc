@@ -80,7 +80,7 @@ Result<int64_t> MostBytes(Handle& handle, const RnnProblem& p, bool trains) {
   return most;
 }
 
-// What sizes follow from.
+// Sizes follow from these alone.
 struct SizesKey {
   const void* session = nullptr;
   std::array<int64_t, 15> numbers = {};
@@ -163,7 +163,7 @@ Status GetRNNWorkspaceSize(void* handle, void* rnn, int steps, void* const* x_de
   RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
   ASSIGN_OR_RETURN(const RnnDataDesc x, DataOfSteps(steps, x_desc, "xDesc"));
   ASSIGN_OR_RETURN(const RnnDesc desc, NetworkOnData(rnn, x));
-  // For both modes, which the function does not ask for.
+  // The size holds for both modes, which the function does not ask for.
   ASSIGN_OR_RETURN(const RnnSizes training, RnnSizesOf(*h, desc, true, x));
   ASSIGN_OR_RETURN(const RnnSizes inference, RnnSizesOf(*h, desc, false, x));
   *bytes = std::max(training.work, inference.work);

@@ -15,7 +15,7 @@ Result<RnnDesc> NetworkOnData(void* rnn, const RnnDataDesc& x);
 // A state's descriptor, NULL where there is no memory.
 Result<RnnState> StateOf(void* desc, const void* data);
 
-// Of a filter descriptor that stands for all weights.
+// The bytes of a filter descriptor that stands for all weights.
 Result<size_t> BytesOfWeights(void* filter_desc);
 
 // ---- the arguments of the calls with arrays; cudnnFindRNN… has the same ----

@@ -24,7 +24,7 @@ struct WeightSpace {
   const void* base = nullptr;
 };
 
-// What is outside the buffer: the reference's status, and 9.19's.
+// The status for what is outside the buffer: the reference's, and 9.19's.
 Code OutsideCode() { return ThisGeneration().major == 8 ? Code::kInvalidValue : Code::kBadParam; }
 
 // The address of a tensor in the weight space; NULL where it is absent.

@@ -39,7 +39,7 @@ class Rows {
     const bool instance = kind.mode == CUDNN_SOFTMAX_MODE_INSTANCE;
     std::fill(kept_.begin() + 1, instance ? kept_.end() : kept_.begin() + 2, 1);
   }
-  // Of one element it is the element.
+  // The sum of one element is the element.
   TensorId Sum(TensorId x) { return Reduce(ReductionMode::kAdd, x); }
   TensorId Largest(TensorId x) { return Reduce(ReductionMode::kMax, x); }
   TensorId Apply(PointwiseMode mode, std::vector<TensorId> inputs) {

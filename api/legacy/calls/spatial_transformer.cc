@@ -43,7 +43,7 @@ Status CheckTransformer(const SpatialTransformerDesc& desc) {
   return {};
 }
 
-// What is sampled, and the samples.
+// Checks the tensor that is sampled, and the samples.
 Status CheckSampled(const SpatialTransformerDesc& desc, const TensorDesc& x, const TensorDesc& y) {
   RETURN_IF_ERROR(CheckTransformer(desc));
   RETURN_IF_ERROR(CheckSet(x, "xDesc"));
@@ -146,7 +146,7 @@ class Sampler {
     const TensorId place = Cast(Places(axis, extent, DType::kI32));
     return Sub(Mul(place, Number(2 / static_cast<double>(extent - 1))), Number(1));
   }
-  // Of a normalised coordinate, in elements.
+  // A normalised coordinate in elements.
   TensorId InElements(TensorId coordinate, int64_t extent) const {
     return Mul(Add(coordinate, Number(1)), Number(static_cast<double>(extent - 1) / 2));
   }
@@ -182,8 +182,8 @@ class Sampler {
                  {Compare(PointwiseMode::kCmpGe, place, Whole(0, type), type),
                   Compare(PointwiseMode::kCmpLt, place, Whole(extent, type), type)});
   }
-  // Of the four elements around a place: the number in an image of rows that follow one another, -1
-  // beyond it.
+  // One of the four elements around a place: its number in an image of rows that follow one
+  // another, -1 beyond it.
   TensorId Corner(const Pair& rows, size_t r, const Pair& columns, size_t c, int64_t width,
                   DType type) const {
     const TensorId inside = Logic(PointwiseMode::kLogicalAnd, {rows.inside[r], columns.inside[c]});
@@ -263,7 +263,7 @@ Corners CornersOf(const Sampler& s, const Coordinates& at, const TensorDesc& ima
   return corners;
 }
 
-// What x holds there.
+// Samples are what x holds there.
 struct Samples {
   TensorId value[2][2];
 };
@@ -406,7 +406,7 @@ TensorId SumsOfSampled(CallGraph& g, const Sampler& s, const Corners& corners, T
                            {.dtype = s.compute(), .compute = s.compute(), .dims = dims});
 }
 
-// What a call of the sampler's gradient is about.
+// SamplerGradient holds what a call of the sampler's gradient is about.
 struct SamplerGradient {
   Handle& handle;
   const SpatialTransformerDesc& desc;
@@ -441,7 +441,7 @@ Status SearchForSampled(const SamplerGradient& of, const Scaled& dx) {
   });
 }
 
-// Where dx is made by sums.
+// SumsOf makes dx by sums.
 struct SumsOf {
   Operand output;
   Blend blend;

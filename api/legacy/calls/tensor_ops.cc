@@ -155,7 +155,7 @@ Status OpTensor(void* handle, void* op_desc, const void* alpha1, void* a_desc, c
   ASSIGN_OR_RETURN(const OpTensorDesc* op, Get<OpTensorDesc>(op_desc));
   ASSIGN_OR_RETURN(const TensorDesc* ad, Get<TensorDesc>(a_desc));
   ASSIGN_OR_RETURN(const TensorDesc* cd, Get<TensorDesc>(c_desc));
-  // What is computed of A alone takes A for B, so that a missing one is none.
+  // An operation on A alone takes A for B, so that B need not be there.
   const TensorDesc* bd = ad;
   if (!IsUnary(op->op)) {
     ASSIGN_OR_RETURN(bd, Get<TensorDesc>(b_desc));

@@ -11,7 +11,7 @@
 namespace kiln::api::legacy {
 namespace {
 
-// What cudnnSaveAlgorithm writes.
+// cudnnSaveAlgorithm writes this.
 struct SavedAlgorithm {
   static constexpr uint32_t kMagic = 0x6b616c67;  // "kalg"
 

@@ -6,7 +6,7 @@
 
 namespace kiln::api::legacy {
 
-// What projects one of the four, by the numbers of cudnnMultiHeadAttnWeightKind_t.
+// The four projections, by the numbers of cudnnMultiHeadAttnWeightKind_t.
 enum class Projected { kQ, kK, kV, kO };
 
 struct AttnDesc {

@@ -1,8 +1,7 @@
-// The packs of fused operations (fused_ops.h): which labels each operation has, and what they hold.
-#include <cstring>
-#include <span>
+#include "api/legacy/descriptors/fused_packs.h"
 
-#include "api/legacy/calls/fused_ops.h"
+#include <cstring>
+
 #include "api/legacy/functions.h"
 
 namespace kiln::api::legacy {
@@ -21,7 +20,7 @@ struct ConstRow {
   Kind kind;
   Ops ops;
 };
-// By cudnnFusedOpsConstParamLabel_t.
+// The labels by cudnnFusedOpsConstParamLabel_t.
 constexpr ConstRow kConstRows[] = {
     {Kind::kTensor, Of({0, 1, 4, 5, 6})},       // X
     {Kind::kPlaceholder, Of({0, 1, 4, 5, 6})},  //

@@ -23,7 +23,7 @@ concept Descriptor = std::is_trivially_copyable_v<D> && requires {
   { D::kName } -> std::convertible_to<std::string_view>;
 };
 
-// What lives in the cell: descriptors are larger than one.
+// A box lives in the cell: descriptors are larger than one.
 template <Descriptor D>
 struct Boxed {
   static constexpr uint64_t kTag = D::kTag;
@@ -61,7 +61,7 @@ Result<D*> Get(const void* object) {
                        D::kName);
 }
 
-// The same where NULL stands for another descriptor, if there is one.
+// The descriptor, where NULL stands for `other` if there is one.
 template <Descriptor D>
 Result<const D*> GetOr(const void* object, const D* other) {
   if (object == nullptr && other != nullptr) return other;
@@ -79,7 +79,7 @@ inline Status NotNull(const void* pointer, std::string_view what) {
   return Status::Error(Code::kBadParam, "{} is NULL", what);
 }
 
-// Whether a number is one of the constants 0 … last.
+// Error: the number is none of the constants 0 … last.
 inline Status CheckEnum(int value, int last, std::string_view type) {
   if (value >= 0 && value <= last) [[likely]]
     return {};

@@ -15,7 +15,7 @@ constexpr int64_t kMostElements = INT32_MAX;  // "2 Giga-elements"
 struct TypeRow {
   int bytes, vector;
 };
-// By cudnnDataType_t; the types behind are the backend API's alone.
+// The types by cudnnDataType_t; those behind are the backend API's alone.
 constexpr TypeRow kTypes[] = {{4, 1}, {8, 1}, {2, 1}, {1, 1},   {4, 1},
                               {4, 4}, {1, 1}, {4, 4}, {32, 32}, {2, 1}};
 static_assert(std::size(kTypes) == CUDNN_DATA_BFLOAT16 + 1);

@@ -25,14 +25,14 @@ double LoadFactor(const void* factor, DType type) {
   return value;
 }
 
-Status CheckTold(int64_t bytes, const Result<int64_t>& told) {
+Status CheckReportedWorkspace(int64_t bytes, const Result<int64_t>& reported) {
   RETURN_IF_ERROR(told.status());
-  if (bytes >= *told) return {};
+  if (bytes >= *reported) return {};
   return Status::Error(Code::kSizeInsufficient, "{} bytes of workspace; {} were asked for", bytes,
-                       *told);
+                       *reported);
 }
 
-// Of the CPU, where memory is the host's and a launch is over when it returns.
+// Scratch of the CPU, where memory is the host's and a launch is over when it returns.
 void* Scratch(int64_t bytes) {
   static thread_local std::vector<std::byte> scratch;
   if (static_cast<int64_t>(scratch.size()) < bytes) scratch.resize(static_cast<size_t>(bytes));
@@ -103,7 +103,7 @@ bool Call::Fits(const CallPlan& plan, const Workspace& workspace) const {
 
 Result<std::shared_ptr<const CallPlan>> Call::MakePlan(const Workspace& workspace,
                                                        const MakeGraph& make,
-                                                       const ToldBytes& told) {
+                                                       const ReportedWorkspace& reported) {
   const bool is_best = !workspace.is_parameter || workspace.bytes == INT64_MAX;
   // A plan for less than the best wants has a key of its own.
   if (!is_best && plans_.Find(key_.text()) == nullptr) {
@@ -114,13 +114,13 @@ Result<std::shared_ptr<const CallPlan>> Call::MakePlan(const Workspace& workspac
   if (!is_best) {
     key_.Add(workspace.bytes);
     if (const auto known = plans_.Find(key_.text())) return known;
-    if (told) RETURN_IF_ERROR(CheckTold(workspace.bytes, told()));
+    if (reported) RETURN_IF_ERROR(CheckReportedWorkspace(workspace.bytes, reported()));
   }
   CallGraph building(function_);
   RETURN_IF_ERROR(make(building));
   ASSIGN_OR_RETURN(const graph::Graph graph, building.Finish());
   const bool on_device = handle_.session->target().is_cuda();
-  const bool is_own = !workspace.is_parameter && (workspace.is_lent || !on_device);
+  const bool is_own = !workspace.is_parameter && (workspace.is_from_session || !on_device);
   const int64_t limit = is_own ? INT64_MAX : workspace.bytes;
   PlanWishes wishes = building.wishes;
   wishes.workspace_bytes = std::min(wishes.workspace_bytes, limit);
@@ -165,7 +165,8 @@ Status Call::Launch(const CallPlan& plan, const Workspace& workspace) const {
   const bool is_given = workspace.data != nullptr && plan.workspace_bytes() <= workspace.bytes;
   if (!workspace.is_parameter && !is_given && plan.workspace_bytes() > 0) {
     if (handle_.session->target().is_cuda()) {
-      ASSIGN_OR_RETURN(lent, handle_.session->LendOn(plan.workspace_bytes(), handle_.stream));
+      ASSIGN_OR_RETURN(lent,
+                       handle_.session->AllocateOnStream(plan.workspace_bytes(), handle_.stream));
       memory = lent.get();
     } else {
       memory = Scratch(plan.workspace_bytes());

@@ -21,19 +21,20 @@
 
 namespace kiln::api::legacy {
 
-// What the client lends for the call. Functions without such a parameter have none: their plans
-// need none on a GPU, unless the session shall lend it (Session::LendOn); on the CPU scratch is the
-// library's.
+// The workspace that the client gives for the call. Functions without such a parameter have none:
+// their plans need none on a GPU, unless it shall come from the session
+// (Session::AllocateOnStream); on the CPU scratch is the library's.
 struct Workspace {
   void* data = nullptr;
   int64_t bytes = 0;
   bool is_parameter = false;
-  bool is_lent = false;  // by the session, where the client's does not hold what the plan needs
+  bool is_from_session =
+      false;  // by the session, where the client's does not hold what the plan needs
 };
 
 using MakeGraph = std::function<Status(CallGraph&)>;
-// What a Get function says that the client must lend; an empty one: nothing was said.
-using ToldBytes = std::function<Result<int64_t>()>;
+// The workspace that a Get function has told the client to give; an empty function: none has.
+using ReportedWorkspace = std::function<Result<int64_t>()>;
 
 class Call {
  public:
@@ -49,9 +50,9 @@ class Call {
   // aligned.
   Operand Memory(const TensorDesc& desc, const void* data);
   Operand Memory(const TensorDesc& desc) { return Memory(desc, nullptr); }
-  // The same where the client has promised an alignment, however the pointer is.
+  // A tensor for whose pointer the client has promised an alignment, however the pointer is.
   Operand Memory(const TensorDesc& desc, const void* data, int alignment);
-  // The same where the descriptor follows from what was added before, so that it need not be.
+  // A tensor whose descriptor follows from what was added before, so that it is no part of the key.
   Operand Derived(const TensorDesc& desc, const void* data);
   // The factors of a result in y, floats, or doubles where y is of doubles. A beta of 0 means that
   // y is not read.
@@ -61,16 +62,17 @@ class Call {
                         std::string_view name);
   // A parameter of the call; its value is no part of the key.
   Scalar Double(const double* value) { return {.slot = NextSlot(value), .type = DType::kF64}; }
-  // The same of 64 bits.
+  // A parameter of 64 bits, a whole number.
   Scalar Whole(const void* value) { return {.slot = NextSlot(value), .type = DType::kI64}; }
   // A host value that a tensor is filled with. The reference has it in the tensor's own type; 9.19
   // reads a float for half, bfloat16 and int8 too, and so do we.
   Result<Scalar> Value(const void* value, const TensorDesc& type_of);
 
   // Less workspace than was told fails; less than is best for this very call does not.
-  template <class Make, class Told = std::nullptr_t>
-  Status Run(const Workspace& workspace, Make&& make, Told&& told = nullptr) {
-    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan, PlanFor(workspace, make, told));
+  template <class Make, class Reported = std::nullptr_t>
+  Status Run(const Workspace& workspace, Make&& make, Reported&& reported = nullptr) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan,
+                     PlanFor(workspace, make, reported));
     return Launch(*plan, workspace);
   }
   // Seconds of such a Run, by the clock; waits for the device.
@@ -84,7 +86,7 @@ class Call {
   Result<std::shared_ptr<const CallPlan>> BestPlan(Make&& make) {
     return PlanFor({.bytes = INT64_MAX, .is_parameter = true}, make, nullptr);
   }
-  // What Run wants at best.
+  // The workspace that Run wants at best.
   template <class Make>
   Result<int64_t> WorkspaceBytes(Make&& make) {
     ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan, BestPlan(make));
@@ -96,11 +98,11 @@ class Call {
     ASSIGN_OR_RETURN(const std::shared_ptr<const CallPlan> plan, BestPlan(make));
     return plan->Ready().status();
   }
-  // What a client that asked at any time may have been told.
+  // The least workspace that a client may have been told, whenever it asked.
   template <class Make>
-  Result<int64_t> LeastTold(Make&& make) {
+  Result<int64_t> MinReportedWorkspace(Make&& make) {
     ASSIGN_OR_RETURN(const int64_t now, WorkspaceBytes(make));
-    return std::min(now, plans_.LeastForgotten(key_.text()));
+    return std::min(now, plans_.MinForgottenWorkspace(key_.text()));
   }
   // Session::Explore of what such a Run computes.
   Result<bool> Explore(const MakeGraph& make);
@@ -108,13 +110,13 @@ class Call {
   void Forget(size_t bytes) { plans_.Forget(key_.text().substr(0, bytes)); }
 
  private:
-  template <class Make, class Told>
+  template <class Make, class Reported>
   Result<std::shared_ptr<const CallPlan>> PlanFor(const Workspace& workspace, Make&& make,
-                                                  Told&& told) {
+                                                  Reported&& reported) {
     std::shared_ptr<const CallPlan> plan = plans_.Find(key_.text());
     if (plan != nullptr && Fits(*plan, workspace)) [[likely]]
       return plan;
-    return MakePlan(workspace, make, told);
+    return MakePlan(workspace, make, reported);
   }
   // The plan's pointers; `places` holds them.
   using Places = std::array<void*, kMostOperands>;
@@ -122,7 +124,8 @@ class Call {
   int NextSlot(const void* pointer);
   bool Fits(const CallPlan& plan, const Workspace& workspace) const;
   Result<std::shared_ptr<const CallPlan>> MakePlan(const Workspace& workspace,
-                                                   const MakeGraph& make, const ToldBytes& told);
+                                                   const MakeGraph& make,
+                                                   const ReportedWorkspace& reported);
   static Status CheckWorkspace(const CallPlan& plan, const Workspace& workspace);
   Status Launch(const CallPlan& plan, const Workspace& workspace) const;
   Result<double> TimePlan(const CallPlan& plan, const Workspace& workspace) const;

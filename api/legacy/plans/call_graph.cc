@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "api/backend/graph_import.h"
+#include "api/spec/element_type.h"
 #include "ir/graph/memory_layout.h"
 #include "ir/graph/ops.h"
 
@@ -23,7 +23,7 @@ Dims DimsFrom(const Lengths& lengths, int32_t rank) {
 
 bool IsInterleaved(const TensorDesc& t) { return t.vector > 1 || t.reordered != 0; }
 
-// Of a tensor whose memory is in another order than that of its dims.
+// The layout of a tensor whose memory is in another order than that of its dims.
 Result<MemoryLayout> LayoutOf(const TensorDesc& t) {
   Dims dims = DimsFrom(t.dims, t.rank);
   if (t.reordered != 0) {

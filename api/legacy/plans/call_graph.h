@@ -29,12 +29,12 @@ struct Blend {
   Operand prior;
 };
 
-// What arithmetic on the tensor happens in: f64 for f64, else f32.
+// The type that arithmetic on the tensor happens in: f64 for f64, else f32.
 DType ComputeType(const TensorDesc& tensor);
 // The type of an element, of a vector's parts. An error names what no computation takes.
 Result<DType> ElementType(int type);
 
-// What the plan may be, beside what it computes.
+// Wishes say what the plan may be, beside what it computes.
 struct PlanWishes {
   int64_t workspace_bytes = INT64_MAX;  // at most
   bool least_workspace = false;         // the least that any plan needs
@@ -49,7 +49,8 @@ class CallGraph {
 
   explicit CallGraph(std::string name) : builder_(std::move(name)) {}
 
-  // What the memory holds, with the descriptor's dims. An operand that is read twice is one tensor.
+  // The value of the memory, with the descriptor's dims. An operand that is read twice is one
+  // tensor.
   Result<graph::TensorId> Read(const Operand& operand);
   // A scaling factor, of rank `rank`.
   graph::TensorId Read(const Scalar& scalar, int64_t rank);
@@ -57,9 +58,9 @@ class CallGraph {
   Status Write(graph::TensorId value, const Operand& operand, const Blend& blend = {});
   // The memory as a result that a node stores itself, whose type and extents are the descriptor's.
   Result<graph::TensorId> Stored(const Operand& operand);
-  // What was written last, as its memory has it.
+  // The value that was written last, as its memory has it.
   graph::TensorId Written() { return builder_.graph().nodes.back().outputs[0]; }
-  // The same of a value that has extents of 1 where the operand has others.
+  // Writes a value that has extents of 1 where the operand has others.
   Status WriteBroadcast(graph::TensorId value, const Operand& operand, const Blend& blend);
 
   graph::TensorId Pointwise(const graph::PointwiseAttrs& attrs, std::vector<graph::TensorId> inputs,
@@ -90,11 +91,11 @@ Status CheckSet(const TensorDesc& tensor, std::string_view name);
 Status CheckSameDims(const TensorDesc& x, const TensorDesc& y);
 Status CheckSameType(const TensorDesc& x, const TensorDesc& y);
 Status CheckSameStrides(const TensorDesc& x, const TensorDesc& y);
-// Of functions that have what differs as not supported.
+// The status for functions that have what differs as not supported.
 Status AsNotSupported(Status status);
 // Float, double, half and bfloat16: what there are gradients of.
 Status CheckFloat(const TensorDesc& tensor);
-// Of memory that is read and written: in place, both descriptors say the same of it.
+// Error: memory is read and written in place, and the two descriptors do not say the same of it.
 Status CheckInPlace(const void* from, const TensorDesc& x, const void* to, const TensorDesc& y);
 
 }  // namespace kiln::api::legacy

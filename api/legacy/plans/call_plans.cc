@@ -60,7 +60,7 @@ Result<std::optional<EngineConfig>> FirstOf(const Session& session, const graph:
                                             RankMode mode, const PlanWishes& wishes,
                                             int64_t& least) {
   ASSIGN_OR_RETURN(const std::vector<EngineConfig> ranked, session.Rank(graph, {.mode = mode}));
-  // What a configuration needs is known once it is lowered: behind the first, which mostly serves,
+  // The need of a configuration is known once it is lowered: behind the first, which mostly serves,
   // some are lowered side by side.
   struct Answer {
     bool takes = false;
@@ -154,6 +154,15 @@ CallPlans& CallPlans::Of(const Session& session) {
   return *own;
 }
 
+Result<Handle> HandleOn(void* stream) {
+  ASSIGN_OR_RETURN(std::shared_ptr<Session> session, OpenSession());
+  Handle handle;
+  handle.plans = &CallPlans::Of(*session);
+  handle.session = std::move(session);
+  handle.stream = stream;
+  return handle;
+}
+
 void CallPlans::Forget(std::string_view prefix) {
   plans_.Erase(prefix, [this](const auto& entry) {
     const auto& [key, plan] = entry;
@@ -163,7 +172,7 @@ void CallPlans::Forget(std::string_view prefix) {
   });
 }
 
-int64_t CallPlans::LeastForgotten(std::string_view key) {
+int64_t CallPlans::MinForgottenWorkspace(std::string_view key) {
   const std::lock_guard lock(mutex_);
   const auto known = forgotten_.find(key);
   return known == forgotten_.end() ? INT64_MAX : known->second;

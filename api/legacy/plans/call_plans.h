@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "api/legacy/plans/call_graph.h"
+#include "api/lifecycle/handle.h"
 #include "api/session/recent.h"
 #include "api/session/session.h"
 
@@ -32,16 +33,17 @@ class CallPlan {
                                                       graph::Graph graph, const PlanWishes& wishes);
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  // Of a run, by the engines' models.
+  // Seconds of a run, by the engines' models.
   double modelled_seconds() const { return modelled_seconds_; }
-  // Whether it needs no compiler.
+  // True if it needs no compiler.
   bool is_compiled() const;
   // Session::CompileBeside of it; without a state where it is built.
   std::shared_future<void> CompileBeside() const;
-  // Whether its engine is what was wished for, where another may stand in.
+  // True if its engine is the one that was wished for; another may stand in.
   bool is_as_wished() const { return is_as_wished_; }
 
-  // What fails fails again at the next call. The plan needs workspace_bytes() at most.
+  // The plan made ready to run; a failure comes again at the next call. It needs workspace_bytes()
+  // at most.
   Result<const Built*> Ready() const {
     if (const Built* const built = ready_.load(std::memory_order_acquire)) [[likely]]
       return built;
@@ -77,7 +79,7 @@ class CallPlans {
   // remembered: clients may go by it.
   void Forget(std::string_view prefix);
   // The least workspace of any plan that was forgotten under the key; INT64_MAX for none.
-  int64_t LeastForgotten(std::string_view key);
+  int64_t MinForgottenWorkspace(std::string_view key);
 
   // The one of the session, which stays as long as the process: so do sessions.
   static CallPlans& Of(const Session& session);
@@ -88,7 +90,12 @@ class CallPlans {
   std::map<std::string, int64_t, std::less<>> forgotten_;
 };
 
+// A handle for one call of a function that takes a stream and none: with the session of the calling
+// thread's device. It is no object of the client's, and lives as long as the call.
+Result<Handle> HandleOn(void* stream);
+
 // A configuration that is as wished, the fastest by the model and the records.
 Result<EngineConfig> ConfigWithin(const Session& session, const graph::Graph& graph,
                                   const PlanWishes& wishes);
+
 }  // namespace kiln::api::legacy

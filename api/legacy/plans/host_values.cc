@@ -24,7 +24,8 @@ using Words = std::array<int64_t, kWords>;
 
 constexpr int64_t Launches(int64_t bytes) { return (bytes + kLaunchBytes - 1) / kLaunchBytes; }
 
-// What one launch more makes the values of, if all travel in that many of their low bytes.
+// The launches of all values if each travels in that many of its low bytes: one more makes them
+// whole.
 constexpr int64_t PackedLaunches(int64_t launches, int64_t value_bytes) {
   return Launches(launches * kLaunchBytes / kValueBytes * value_bytes);
 }

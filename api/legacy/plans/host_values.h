@@ -12,7 +12,7 @@
 
 namespace kiln::api::legacy {
 
-// What WriteHostValues writes for `count` values or fewer, in bytes: whole launches, and behind
+// The bytes that WriteHostValues writes for `count` values or fewer: whole launches, and behind
 // them room for values that travel packed.
 int64_t HostValuesBytes(int64_t count);
 

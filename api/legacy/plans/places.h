@@ -13,7 +13,7 @@ graph::TensorId PlacesAlong(CallGraph& g, const Dims& extents, const Dims& steps
 // x with the elements at `places`, which lie along `axis`, in place of its own.
 graph::TensorId AtPlaces(CallGraph& g, graph::TensorId x, graph::TensorId places, int64_t axis);
 
-// In the order of the dims, wherever the elements lie.
+// The elements in the order of the dims, wherever the elements lie.
 graph::TensorId Reshaped(CallGraph& g, graph::TensorId x, const Dims& dims);
 graph::TensorId Transposed(CallGraph& g, graph::TensorId x, const Dims& permutation);
 

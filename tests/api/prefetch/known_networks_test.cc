@@ -1,4 +1,4 @@
-// Networks: what is compiled ahead, after which graphs, and at which batch.
+// KnownNetworks: what is compiled ahead, after which graphs, and at which batch.
 #include "api/prefetch/known_networks.h"
 
 #include <gtest/gtest.h>
@@ -52,9 +52,9 @@ std::string Network() {
          Convolution("dgrad", 8, 8) + Convolution("wgrad", 8, 8);
 }
 
-TEST(NetworksTest, TheSecondGraphBringsTheRestAtItsBatch) {
+TEST(KnownNetworksTest, TheSecondGraphBringsTheRestAtItsBatch) {
   for (const int64_t batch : {8, 1, 3}) {
-    Networks networks({Written("a.kiln", Network())});
+    KnownNetworks networks({Written("a.kiln", Network())});
     EXPECT_TRUE(networks.Beside(Parsed(Convolution("fprop", batch, 16))).empty());
     EXPECT_TRUE(networks.Beside(Parsed(Convolution("fprop", batch, 16))).empty()) << "once more";
     const auto beside = networks.Beside(Parsed(Convolution("fprop", batch, 8)));
@@ -65,29 +65,29 @@ TEST(NetworksTest, TheSecondGraphBringsTheRestAtItsBatch) {
   }
 }
 
-TEST(NetworksTest, BatchesAreApart) {
-  Networks networks({Written("a.kiln", Network())});
+TEST(KnownNetworksTest, BatchesAreApart) {
+  KnownNetworks networks({Written("a.kiln", Network())});
   EXPECT_TRUE(networks.Beside(Parsed(Convolution("fprop", 2, 16))).empty());
   EXPECT_TRUE(networks.Beside(Parsed(Convolution("fprop", 4, 8))).empty());
   EXPECT_EQ(networks.Beside(Parsed(Convolution("dgrad", 4, 8))).size(), 3u);
 }
 
-TEST(NetworksTest, AnotherGraphBringsNothing) {
-  Networks networks({Written("a.kiln", Network())});
+TEST(KnownNetworksTest, AnotherGraphBringsNothing) {
+  KnownNetworks networks({Written("a.kiln", Network())});
   for (const int64_t channels : {24, 32, 40})
     EXPECT_TRUE(networks.Beside(Parsed(Convolution("fprop", 8, channels))).empty());
-  Networks none({});
+  KnownNetworks none({});
   EXPECT_TRUE(none.empty());
 }
 
-TEST(NetworksTest, ADamagedFileIsSkipped) {
+TEST(KnownNetworksTest, ADamagedFileIsSkipped) {
   const std::string damaged =
       Written("b.kiln", Convolution("fprop", 8, 16) + "graph x {\n  tensor %x\n");
   const auto read = ReadNetwork(damaged);
   ASSERT_FALSE(read.ok());
   EXPECT_NE(read.status().message().find("b.kiln, graph 2"), std::string::npos)
       << read.status().message();
-  Networks networks({damaged, Written("a.kiln", Network())});
+  KnownNetworks networks({damaged, Written("a.kiln", Network())});
   networks.Beside(Parsed(Convolution("fprop", 8, 16)));
   EXPECT_EQ(networks.Beside(Parsed(Convolution("fprop", 8, 8))).size(), 3u);
 }

@@ -19,11 +19,11 @@ Candidate Of(const char* engine, double seconds, int knob = 0) {
 // The places of what is wanted, each taken.
 std::vector<size_t> Shown(RankMode mode, const std::vector<Candidate>& candidates,
                           bool may_want_no_tensor_cores = false) {
-  Offers offers(mode, may_want_no_tensor_cores);
+  HeuristicList list(mode, may_want_no_tensor_cores);
   std::vector<size_t> shown;
   for (size_t i = 0; i < candidates.size(); ++i) {
-    if (!offers.Wants(candidates[i])) continue;
-    offers.Took(candidates[i]);
+    if (!list.Wants(candidates[i])) continue;
+    list.Add(candidates[i]);
     shown.push_back(i);
   }
   return shown;
@@ -31,19 +31,19 @@ std::vector<size_t> Shown(RankMode mode, const std::vector<Candidate>& candidate
 
 using Places = std::vector<size_t>;
 
-TEST(OffersTest, OneThatPromisesAllStandsAlone) {
+TEST(HeuristicListTest, OneThatPromisesAllStandsAlone) {
   EXPECT_EQ(Shown(RankMode::kInstant, {Of("wgmma_sm90", 1), Of("wgmma_sm90", 2),
                                        Of("contract_mma", 3), Of("contract_simt", 4)}),
             Places{0});
 }
 
-TEST(OffersTest, WhatIsRoundedIsFollowedByWhatIsExact) {
+TEST(HeuristicListTest, WhatIsRoundedIsFollowedByWhatIsExact) {
   EXPECT_EQ(Shown(RankMode::kInstant, {Of("wgmma_sm90_tf32", 1), Of("wgmma_sm90_tf32", 2, 1),
                                        Of("wgmma_sm90_3xtf32", 3), Of("contract_simt", 4)}),
             (Places{0, 2}));
 }
 
-TEST(OffersTest, WhatAddsInAnyOrderIsFollowedByWhatAddsInOne) {
+TEST(HeuristicListTest, WhatAddsInAnyOrderIsFollowedByWhatAddsInOne) {
   EXPECT_EQ(Shown(RankMode::kInstant,
                   {Of("attention_grad_sm90_atomic", 1), Of("attention_grad_sm90_atomic", 2, 1),
                    Of("attention_grad_sm90", 3), Of("attention_grad_sm80", 4)}),
@@ -51,7 +51,7 @@ TEST(OffersTest, WhatAddsInAnyOrderIsFollowedByWhatAddsInOne) {
 }
 
 // PyTorch takes no f32 convolution on tensor cores where TF32 is not allowed: the note decides.
-TEST(OffersTest, WhatUsesTensorCoresIsFollowedByWhatDoesNot) {
+TEST(HeuristicListTest, WhatUsesTensorCoresIsFollowedByWhatDoesNot) {
   const std::vector<Candidate> candidates = {Of("wgmma_sm90_tf32", 1), Of("winograd_sm90", 2),
                                              Of("wgmma_sm90_3xtf32", 3), Of("winograd", 4),
                                              Of("contract_simt", 100)};
@@ -67,15 +67,15 @@ TEST(OffersTest, WhatUsesTensorCoresIsFollowedByWhatDoesNot) {
   EXPECT_EQ(Shown(RankMode::kA, many).back(), 15u);
 }
 
-TEST(OffersTest, WhatWasNotTakenDoesNotCount) {
-  Offers offers(RankMode::kInstant, false);
-  EXPECT_TRUE(offers.Wants(Of("wgmma_sm90", 1)));
-  EXPECT_TRUE(offers.Wants(Of("contract_mma", 2)))
+TEST(HeuristicListTest, WhatWasNotTakenDoesNotCount) {
+  HeuristicList list(RankMode::kInstant, false);
+  EXPECT_TRUE(list.Wants(Of("wgmma_sm90", 1)));
+  EXPECT_TRUE(list.Wants(Of("contract_mma", 2)))
       << "the first needed more workspace than the limit";
 }
 
 // Clients that time build the instant list and the fallback: what is in both is compiled once.
-TEST(OffersTest, TheFallbackIsTheInstantListOfItsCandidates) {
+TEST(HeuristicListTest, TheFallbackIsTheInstantListOfItsCandidates) {
   for (const RankMode mode : {RankMode::kInstant, RankMode::kFallback}) {
     EXPECT_EQ(Shown(mode, {Of("wgmma_sm90", 1), Of("wgmma_sm90", 2, 1), Of("contract_mma", 1000)}),
               (Places{0}));
@@ -85,7 +85,7 @@ TEST(OffersTest, TheFallbackIsTheInstantListOfItsCandidates) {
   }
 }
 
-TEST(OffersTest, WideListsEndWithEnginesThatAreNotSlow) {
+TEST(HeuristicListTest, WideListsEndWithEnginesThatAreNotSlow) {
   std::vector<Candidate> candidates;
   for (int i = 0; i < 20; ++i) candidates.push_back(Of("wgmma_sm90", 1 + i * 0.01, i));
   candidates.push_back(Of("contract_mma", 3));
