@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "api/networks.h"
-#include "api/session.h"
+#include "api/prefetch/known_networks.h"
+#include "api/session/session.h"
 #include "compiler/engines/candidates.h"
 #include "compiler/engines/registry.h"
 #include "ir/graph/batch.h"

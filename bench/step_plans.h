@@ -23,7 +23,7 @@ struct StepProblem {
 // `images` in place of 256.
 Result<std::vector<StepProblem>> StepProblems(std::string_view cases, int64_t images);
 
-// The graphs of a network's file (api/networks.h) at that batch.
+// The graphs of a network's file (api/prefetch/known_networks.h) at that batch.
 Result<std::vector<StepProblem>> NetworkProblems(const std::string& file, int64_t images);
 
 struct StepPlan {

@@ -422,7 +422,7 @@ def status_tables(spec, generation):
 def name_tables(spec):
     tables = [rows_of(f"EnumName {table}", (f'{{{value}, "{name}"}}' for name, value in spec.names(enum, 9)))
               for table, enum in NAMED_ENUMS.items()]
-    return f"// {NOTICE}\n// Included by api/names.cc: the constants of generation 9, ascending.\n" + "\n".join(tables)
+    return f"// {NOTICE}\n// Included by api/spec/names.cc: the constants of generation 9, ascending.\n" + "\n".join(tables)
 
 
 def core_parameter(kind_of, type_, name):
@@ -531,7 +531,7 @@ def argument_table(spec):
         for i, ((role, size), (_, name)) in enumerate(zip(roles, parameters_of(last), strict=True)):
             shown, form, scalar, at, less = argument_row(kind_of, role, size, types[i], names, types, names[i])
             parameters.append(f'{{{words.at(name)}, {words.at(shown)}, Form::{form}, Scalar::{scalar}, {at}, {less}}}')
-    return (f"// {NOTICE}\n// Included by api/call_log.cc; functions ascend by name.\n" +
+    return (f"// {NOTICE}\n// Included by api/lifecycle/call_log.cc; functions ascend by name.\n" +
             words.text() + "\n" + rows_of("ParameterRow kParameters", parameters) + "\n" +
             rows_of("FunctionRow kFunctions", table))
 
@@ -546,7 +546,7 @@ def enum_names(spec):
         constants = {value: name for generation in (8, 9) for name, value in spec.names(enum, generation)}
         table.append(f'{{{words.at(enum)}, {len(names)}, {len(constants)}}}')
         names += [f"{{{value}, {words.at(name)}}}" for value, name in sorted(constants.items())]
-    return (f"// {NOTICE}\n// Included by api/call_log_values.cc; enumerations ascend by name.\n" +
+    return (f"// {NOTICE}\n// Included by api/lifecycle/call_log_values.cc; enumerations ascend by name.\n" +
             words.text() + "\n" + rows_of("ConstantRow kConstants", names) + "\n" + rows_of("EnumRow kEnums", table))
 
 

@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "api/backend/descriptor.h"
-#include "api/handle.h"
-#include "api/inline_vector.h"
-#include "api/names.h"
+#include "api/backend/inline_vector.h"
+#include "api/lifecycle/handle.h"
+#include "api/spec/names.h"
 
 namespace kiln::api {
 

@@ -9,9 +9,9 @@
 #include "api/backend/descriptor.h"
 #include "api/backend/execution_plan.h"
 #include "api/backend/variant_pack.h"
-#include "api/handle.h"
-#include "api/names.h"
-#include "api/object.h"
+#include "api/lifecycle/handle.h"
+#include "api/lifecycle/object.h"
+#include "api/spec/names.h"
 
 namespace kiln::api {
 namespace {
@@ -230,7 +230,7 @@ Status FinalizeDescriptor(void* descriptor) {
 
 namespace {
 
-// What every execution names.
+// Calls use(plan, pack) with the two descriptors that every execution names.
 template <class Use>
 Status WithPlan(const void* handle, const void* plan, const void* variant_pack, Use&& use) {
   ASSIGN_OR_RETURN(Handle * object, HandleFrom(handle));

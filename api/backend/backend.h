@@ -14,7 +14,7 @@ Status DestroyDescriptor(void* descriptor);
 // Back to the state after creation.
 Status InitializeDescriptor(void* descriptor);
 Status SetAttribute(void* descriptor, int name, int type, int64_t count, const void* elements);
-// Whether it comes as far as to read so many elements, for the API log.
+// True if such a call comes as far as to read so many elements, for the API log.
 bool ReadsElements(const void* descriptor, int name, int type, int64_t count);
 Status GetAttribute(const void* descriptor, int name, int type, int64_t requested, int64_t* count,
                     void* elements);

@@ -1,6 +1,6 @@
 #include "api/backend/config_json.h"
 
-#include "api/names.h"
+#include "api/spec/names.h"
 
 namespace kiln::api {
 namespace {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "api/session.h"
+#include "api/session/session.h"
 
 namespace kiln::api {
 
@@ -12,7 +12,7 @@ namespace kiln::api {
 void WriteConfig(const EngineConfig& config, nlohmann::ordered_json& json);
 Result<EngineConfig> ReadConfig(const nlohmann::ordered_json& json);
 
-// What a client set as a representation; an error where it is no object.
+// Parses a representation that a client has set; the error says that it is no object.
 Result<nlohmann::ordered_json> ParseRepresentation(const std::string& text);
 
 }  // namespace kiln::api

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "api/cudnn_types.h"
+#include "api/spec/cudnn_types.h"
 #include "ir/base/result.h"
 
 namespace kiln::api {
@@ -77,7 +77,7 @@ struct Shell {
   bool finalized = false;
 };
 
-// By type: a kind stands at the place that is its number.
+// All kinds by type: a kind stands at the place that is its number.
 std::span<const Kind> AllKinds();
 // `type` is a client's number: null where it is no kind of Kiln's.
 const Kind* FindKind(int type);

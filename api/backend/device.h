@@ -35,7 +35,7 @@ struct KernelCacheDesc : DescriptorOf<CUDNN_BACKEND_KERNEL_CACHE_DESCRIPTOR> {
   // Called for each plan that is made with the cache.
   void Add(Session& session, const EngineConfig& config) const;
   Result<std::string> Json() const;
-  // How often what it holds has changed, and how much it holds.
+  // Revision counts the changes of what the cache holds, EntryCount the configurations.
   int64_t Revision() const;
   int64_t EntryCount() const;
 

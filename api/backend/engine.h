@@ -100,7 +100,7 @@ struct EngineSettings {
 };
 // `engine` as in EngineConfig.
 Result<Ref<EngineDesc>> MakeEngine(const EngineSettings& settings, int64_t engine);
-// What the kernels of an engine with these settings are made for.
+// The session that an engine with these settings makes kernels for.
 Result<std::shared_ptr<Session>> SessionOf(const EngineSettings& settings);
 
 }  // namespace kiln::api

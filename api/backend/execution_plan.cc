@@ -47,7 +47,7 @@ constexpr AttrRow kRows[] = {
     Attr<&P::graph_retention>(CUDNN_ATTR_EXECUTION_PLAN_CUDA_GRAPH_RETENTION, Use::kOptional),
 };
 
-// What each tensor's pointer is promised to be aligned to.
+// The alignment that each tensor's pointer is promised to have.
 std::vector<int64_t> AlignmentsOf(const graph::Graph& graph,
                                   std::span<const ProgramTensor> tensors) {
   std::unordered_map<int64_t, int64_t> by_uid;
@@ -92,7 +92,7 @@ Status CheckPeers(const Session& session, std::span<const int64_t> peers,
                   const VariantPackDesc& pack) {
   for (size_t i = 0; i < pack.uids.size(); ++i) {
     if (std::ranges::find(peers, pack.uids[i]) == peers.end()) continue;
-    if (!session.IsElsewhere(pack.pointers[i])) continue;
+    if (!session.BelongsToOtherDevice(pack.pointers[i])) continue;
     return Status::Error(Code::kNotSupported,
                          "the peers' buffer {} is memory of another GPU: statistics over the "
                          "batches of several GPUs are not supported",

@@ -24,8 +24,8 @@ struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR>
   static std::span<const AttrRow> Rows();
   Status Finalize() override;
   Status Run(const Handle& handle, const VariantPackDesc& pack) const;
-  // Of a run with the pack's shapes. A client that asks sizes its workspace by the answer, so that
-  // later runs may need more than the plan's own shapes do.
+  // The workspace of a run with the pack's shapes. A client that asks sizes its workspace by the
+  // answer, so that later runs may need more than the plan's own shapes do.
   Result<int64_t> WorkspaceFor(const Handle& handle, const VariantPackDesc& pack) const;
   Status FillGraph(const Handle& handle, const VariantPackDesc& pack, void* cuda_graph,
                    Session::GraphUse use) const;
@@ -43,7 +43,7 @@ struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR>
   };
 
   Status RestoreFromJson();
-  // Of the engine's settings on the handle's device.
+  // The session of the handle's device with the engine's settings.
   std::shared_ptr<Session> SessionOn(const Handle& with) const;
   Result<std::shared_ptr<Session>> ChooseSession() const;
   Result<Built> BuildOn(const std::shared_ptr<Session>& session, const graph::Graph& graph,
@@ -61,7 +61,7 @@ struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR>
   Status CheckWorkspace(const Built& built) const;
   Result<Built> BuildOverridden(const Handle& handle, const VariantPackDesc& pack) const;
 
-  // What was last executed with other shapes, newest first.
+  // A plan for other shapes than its own that was executed; overrides_ has the newest first.
   struct Override {
     std::shared_ptr<Session> session;
     std::vector<int64_t> uids;

@@ -15,18 +15,11 @@
 #include <vector>
 
 #include "api/backend/tensor.h"
+#include "api/spec/element_type.h"
 #include "ir/graph/graph.h"
 #include "ir/graph/memory_layout.h"
 
 namespace kiln::api {
-
-// The core's type of a tensor element; an error names the type that Kiln does not compute with yet.
-Result<DType> ElementType(cudnnDataType_t type);
-// The same for the type of a computation.
-Result<DType> ComputeType(cudnnDataType_t type);
-// A type to move elements of `type` through unchanged, for operations that declare no type of their
-// own.
-cudnnDataType_t MovingType(cudnnDataType_t type);
 
 class GraphImport {
  public:
@@ -37,9 +30,9 @@ class GraphImport {
   Status Add(graph::GraphOp op, std::vector<Operand> inputs, std::vector<Operand> outputs,
              cudnnDataType_t compute, graph::Attrs attrs);
 
-  // For operations that need more than one node:
+  // Operations that need more than one node put them together with these:
   Result<graph::TensorId> Tensor(const TensorDesc& tensor);
-  // What an operation that writes `outputs` (null where absent) reads of the tensor.
+  // The value of the tensor that an operation reads which writes `outputs` (null where absent).
   Result<graph::TensorId> Read(const TensorDesc& tensor, std::initializer_list<Operand> outputs);
   // The tensor as the result of an operation.
   Result<graph::TensorId> Write(const TensorDesc& tensor);
@@ -49,9 +42,10 @@ class GraphImport {
   // A virtual tensor that operations read and none writes, as the input of a sub-graph is; null
   // where there is none.
   const graph::Tensor* Loose() const;
-  // For what ir/graph spells out; nodes may be added.
+  // The graph as it grows: ir/graph adds the nodes of what it spells out.
   graph::Graph& graph() { return graph_; }
-  // What the tensor holds before the graph runs, beside Tensor, which some operation writes.
+  // The value that the tensor holds before the graph runs; Tensor is what some operation writes to
+  // it.
   Result<graph::TensorId> Previous(const TensorDesc& tensor);
   graph::TensorId Temporary(DType dtype, Dims dims, Dims strides);
   void AddNode(graph::GraphOp op, std::vector<graph::TensorId> inputs,

@@ -1,6 +1,6 @@
 // The table of descriptor kinds: every kind of the interface, at the place that is its number.
-// tests/api/rows_test.cc demands that each attribute of the interface is in a row of its kind or in
-// the test's list of reasons.
+// tests/api/backend/rows_test.cc demands that each attribute of the interface is in a row of its
+// kind or in the test's list of reasons.
 #include "api/backend/band.h"
 #include "api/backend/block_scale.h"
 #include "api/backend/convolution.h"

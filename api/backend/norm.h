@@ -1,7 +1,7 @@
 // Normalisation: CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR and _BACKWARD_DESCRIPTOR, and
 // CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR. NVIDIA's 9.19 requires no attribute as such:
-// finalising checks how those that are set go together (tests/api/nvidia_parity_test.cc), and what
-// else a norm needs is told when the operation graph is finalised.
+// finalising checks how those that are set go together (tests/api/backend/nvidia_parity_test.cc),
+// and what else a norm needs is told when the operation graph is finalised.
 #pragma once
 
 #include "api/backend/operation.h"

@@ -21,8 +21,9 @@ struct OperationReductionDesc : OperationOf<CUDNN_BACKEND_OPERATION_REDUCTION_DE
   Ref<ReductionDesc> reduction;
   // One each, but for a client's own operator, which may reduce a tuple.
   std::vector<Ref<TensorDesc>> x, y;
-  // Where groups of rows begin, ascending: x[1,rows,…], y[groups,1,…], offsets[groups,1,…]. A group
-  // ends where the next begins, the last with the rows, or where one offset more says.
+  // The places where groups of rows begin, ascending: x[1,rows,…], y[groups,1,…],
+  // offsets[groups,1,…]. A group ends where the next begins, the last with the rows, or where one
+  // offset more says.
   Ref<TensorDesc> offsets;
 
   // A client's own operator (ir/graph/user_reduction.h).
@@ -36,7 +37,7 @@ struct OperationReductionDesc : OperationOf<CUDNN_BACKEND_OPERATION_REDUCTION_DE
   static std::span<const AttrRow> Rows();
   Status Finalize() override;
   Status Import(GraphImport& graph) const override;
-  // As y's elements, which must be known.
+  // Sets the initial value from elements of y's type, which must be known.
   Status SetInitial(const AttrIn& in);
 
  private:

@@ -1,6 +1,6 @@
 // Attention as one operation: CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, its backward, and
 // CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD_DESCRIPTOR. What finalize refuses is what NVIDIA's 9.19
-// refuses (tests/api/nvidia_parity_test.cc).
+// refuses (tests/api/backend/nvidia_parity_test.cc).
 #pragma once
 
 #include "api/backend/operation_graph.h"
@@ -35,7 +35,8 @@ struct SdpaForwardDesc : OperationOf<CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR
   Status Import(GraphImport& graph) const override;
 
  private:
-  // What the graph's one operation has not: sdpa_spelled.cc.
+  // True if it asks for something that the graph's one operation has not, so that it is spelled out
+  // (sdpa_spelled.cc).
   bool IsSpelled() const;
   Status CheckSpelled() const;
   Result<int64_t> Keys() const;
@@ -45,7 +46,8 @@ struct SdpaForwardDesc : OperationOf<CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR
 struct SdpaBackwardDesc : OperationOf<CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR> {
   Ref<TensorDesc> q, k, v, o, stats, scale, seq_len_q, seq_len_kv, dq, dk, dv, grad;
   Ref<TensorDesc> sink, dsink;
-  // Of all sequences of a packed batch. A bound for work space, which the extents bound already.
+  // The longest of all sequences of a packed batch: a bound for work space, which the extents bound
+  // already.
   int64_t max_total_seq_len_q = 0, max_total_seq_len_kv = 0;
   Ref<OperationGraphDesc> subgraph;  // as the forward operation has it
   int64_t subgraph_input = -1, subgraph_output = -1;
@@ -58,7 +60,8 @@ struct SdpaBackwardDesc : OperationOf<CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTO
   Status Import(GraphImport& graph) const override;
 
  private:
-  // What the graph's one operation has not: sdpa_backward_spelled.cc.
+  // True if it asks for something that the graph's one operation has not, so that it is spelled out
+  // (sdpa_backward_spelled.cc).
   bool IsSpelled() const;
   Status CheckSpelled() const;
   Status CheckExtents() const;
@@ -73,12 +76,12 @@ struct PagedCacheLoadDesc : OperationOf<CUDNN_BACKEND_OPERATION_PAGED_CACHE_LOAD
   Status Import(GraphImport& graph) const override;
 };
 
-// What the forward operation and its gradient say in the same words.
+// The forward operation and its gradient refuse wrong lengths in the same words.
 Status CheckLengths(const char* name, const Ref<TensorDesc>& t, int64_t batches);
 Status CheckCumulated(const char* name, const Ref<TensorDesc>& cumulated,
                       const Ref<TensorDesc>& lengths, int64_t batches);
 Status CheckDropout(double probability, const Ref<TensorDesc>& seed, const Ref<TensorDesc>& offset);
-// With the last two dims exchanged: keys as the second operand of a product.
+// The tensor with its last two dims exchanged: keys as the second operand of a product.
 TensorDesc Transposed(const TensorDesc& k);
 
 // Tensors that may be absent, as operands and as results.

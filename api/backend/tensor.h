@@ -23,7 +23,8 @@ struct TensorDesc : DescriptorOf<CUDNN_BACKEND_TENSOR_DESCRIPTOR> {
   void ReadConstant();
   Status Finalize() override;
   static std::span<const AttrRow> Rows();
-  // The same memory under the same uid: two descriptors of one tensor may both appear in a graph.
+  // True if both are the same memory under the same uid: two descriptors of one tensor may both
+  // appear in a graph.
   bool SameAs(const TensorDesc& other) const;
   // Extents in elements: `dims` and `strides` of a vectorised layout count vectors along the
   // vectorized dimension.

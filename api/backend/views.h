@@ -25,7 +25,7 @@ struct TransposeDesc : OperationOf<CUDNN_BACKEND_OPERATION_TRANSPOSE_DESCRIPTOR>
   Status Import(GraphImport& graph) const override;
 };
 
-// Of dim d the places starts[d], starts[d] + strides[d], … before limits[d].
+// A slice has of dim d the places starts[d], starts[d] + strides[d], … before limits[d].
 struct SliceDesc : OperationOf<CUDNN_BACKEND_OPERATION_SLICE_DESCRIPTOR> {
   Ref<TensorDesc> x, y;
   InlineVector<int64_t, CUDNN_DIM_MAX> starts, limits, strides;

@@ -9,7 +9,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "api/call.h"
+#include "api/lifecycle/call.h"
 
 #define KILN_EXPORT __attribute__((visibility("default")))
 

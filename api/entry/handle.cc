@@ -1,6 +1,6 @@
 // Handles, streams and run-time errors. Reference 3.2.5, 3.2.20, 3.2.58, 3.2.70 and 3.2.89.
-#include "api/core.h"
 #include "api/entry/entry.h"
+#include "api/lifecycle/core.h"
 
 namespace api = kiln::api;
 

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <string>
 
-#include "api/core.h"
 #include "api/entry/entry.h"
-#include "api/generation.h"
+#include "api/lifecycle/core.h"
+#include "api/spec/generation.h"
 
 namespace api = kiln::api;
 

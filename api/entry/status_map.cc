@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "api/entry/entry.h"
-#include "api/generation.h"
+#include "api/spec/generation.h"
 #include "ir/base/env.h"
 
 namespace kiln::api {
@@ -62,7 +62,7 @@ const Generation& ThisGeneration() {
 SaidVersion VersionThatIsSaid() {
   const Generation& headers = ThisGeneration();
 #if CUDNN_MAJOR == 9
-  // Of another minor version than the headers' nobody said which patch it is.
+  // Nobody said which patch another minor version than the headers' has.
   if (const auto minor = static_cast<int>(EnvInt(Env::kCudnnVersion)); minor != headers.minor)
     return {.major = 9, .minor = minor, .patch = 0, .number = 90000 + minor * 100};
 #endif

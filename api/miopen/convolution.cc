@@ -64,7 +64,7 @@ int MiopenAlgorithm(Direction direction, int algorithm) {
   return kNone;
 }
 
-// What cuDNN's three kinds of results have in common.
+// Perf has what cuDNN's three kinds of results have in common.
 struct Perf {
   int algorithm;
   float time;

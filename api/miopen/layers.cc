@@ -24,7 +24,7 @@ bool SameShape(miopenTensorDescriptor_t a, miopenTensorDescriptor_t b) {
   return a->type == b->type && std::equal(std::begin(a->dims), std::end(a->dims), b->dims);
 }
 
-// What a call of an activation adds to its descriptors. Forward there is no dy.
+// ActivationCall is what a call adds to its descriptors. Forward there is no dy.
 struct ActivationCall {
   miopenTensorDescriptor_t shape;
   const void *x, *dy;

@@ -101,8 +101,8 @@ inline bool IsThere(const miopenTensorDescriptor* tensor) {
   return tensor != nullptr && IsSet(*tensor);
 }
 
-// What every function does: pointers that it needs are there and tensors set, else the parameter is
-// bad; what its body answers is told as MIOpen tells it; no exception leaves.
+// Call is what every function runs inside: pointers that it needs are there and tensors set, else
+// the parameter is bad; what its body answers is told as MIOpen tells it; no exception leaves.
 template <class Body, class... Pointers>
 miopenStatus_t Call(Body&& body, const Pointers*... needed) noexcept {
   if (!(IsThere(needed) && ...)) return miopenStatusBadParm;

@@ -57,7 +57,7 @@ cudnnStatus_t OpTensor(miopenHandle_t handle, cudnnOpTensorOp_t op, const void* 
                        c->object, C);
 }
 
-// By miopenTensorOp_t.
+// The operations by miopenTensorOp_t.
 constexpr cudnnOpTensorOp_t kOps[] = {CUDNN_OP_TENSOR_ADD, CUDNN_OP_TENSOR_MUL, CUDNN_OP_TENSOR_MIN,
                                       CUDNN_OP_TENSOR_MAX};
 

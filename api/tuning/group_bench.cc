@@ -108,7 +108,8 @@ double RelativeError(const Graph& graph) {
     if (!IsContraction(node.op)) continue;
     if (node.compute == DType::kF32) cut_off += kCutOffError * length;
     const DType operand = graph[node.inputs[0]].dtype;
-    // Of the sum of the products' magnitudes, which is that much larger than a typical result.
+    // The error is one of the sum of the products' magnitudes, which is that much larger than a
+    // typical result.
     if (IsFloat(operand) && SizeOf(operand) == 1) error += kFp8SumError * std::sqrt(length);
   }
   return kSafety * error + cut_off;

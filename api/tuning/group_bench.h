@@ -37,7 +37,7 @@ class GroupBench final : public compiler::Bench {
                                                   const compiler::Group& group,
                                                   const BenchOptions& options);
 
-  // What results are compared with: the generic engine's.
+  // The program whose results others are compared with: the generic engine's.
   static Result<Program> ReferenceOf(const compiler::Group& group, const Target& target);
 
   // Results may differ as much from now on as those of rounded inputs do.
@@ -50,7 +50,8 @@ class GroupBench final : public compiler::Bench {
  private:
   friend class GroupTrial;
 
-  // What a caller of the group passes for one uid: memory that is read, written, or both (scatter).
+  // A slot is what a caller of the group passes for one uid: memory that is read, written, or both
+  // (scatter).
   struct Slot {
     graph::TensorId input = -1, output = -1;               // -1: is none
     std::vector<std::byte> scalar = {};                    // where the host passes it by value

@@ -99,7 +99,8 @@ void RecordStore::ReadOnce() {
   for (const std::string& path : options_.shipped_paths) ReadInto(shipped_, path);
 }
 
-// What the user measured stands for what was shipped of the same configuration.
+// A record that the user measured stands in the place of one that was shipped of the same
+// configuration.
 std::vector<Record> RecordStore::Usable(const Group& group, const Target& target,
                                         const std::string& problem_hash) {
   const std::lock_guard lock(mutex_);

@@ -38,10 +38,10 @@ class RecordStore {
   // Usable records, or those of kin, fastest first, then what the model ranks behind them.
   std::vector<compiler::Candidate> Rank(const compiler::Group& group, const Target& target,
                                         compiler::Inputs inputs = compiler::Inputs::kExact);
-  // Whether something measured on such a device is of use.
+  // True if something measured on such a device is of use.
   bool Has(const compiler::Group& group, const Target& target,
            compiler::Inputs inputs = compiler::Inputs::kExact);
-  // Usable ones of this device, fastest first, and what this build rejected.
+  // Usable records of this device, fastest first, and what this build rejected.
   std::vector<compiler::Record> Known(const compiler::Group& group, const Target& target,
                                       const compiler::Problem& problem);
 
@@ -54,10 +54,10 @@ class RecordStore {
  private:
   void ReadOnce();
   bool IsEmpty();
-  // Of usable records, fastest first.
+  // The candidates of usable records, fastest first.
   std::vector<compiler::Candidate> Recorded(const compiler::Group& group, const Target& target,
                                             compiler::Inputs inputs);
-  // Of one problem's.
+  // The candidates of one problem's usable records.
   std::vector<compiler::Candidate> RecordedAs(const std::string& problem_hash,
                                               const compiler::Group& group, const Target& target,
                                               compiler::Inputs inputs);

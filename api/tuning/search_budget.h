@@ -24,7 +24,7 @@ struct BudgetRules {
   double most = 2;
 };
 
-// What of a search needs no compiler.
+// ReadyKernels counts what of a search needs no compiler.
 struct ReadyKernels {
   bool reference = false;  // with which results are compared
   int candidates = 0;
@@ -45,10 +45,10 @@ class SearchBudget {
                const BudgetRules& rules = {});
 
   double seconds() const { return seconds_; }
-  // By the clock.
+  // The end of the budget, by the clock.
   double deadline() const { return begin_ + seconds_; }
   double left() const { return deadline() - clock_(); }
-  // Of one group, whose search would compile `wanted` candidates at most.
+  // The scope for one group, whose search would compile `wanted` candidates at most.
   SearchScope ScopeOf(const ReadyKernels& ready, int wanted) const;
 
  private:

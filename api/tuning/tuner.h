@@ -18,7 +18,8 @@ Result<compiler::SearchResult> TuneGroup(
     compiler::SearchOptions search, const BenchOptions& bench,
     const std::function<void(const compiler::SearchStep&)>& on_step);
 
-// How long is looked for the fastest of a problem. Programs wait for it; `kiln tune` looks further.
+// The effort with which the fastest configuration of a problem is looked for. Programs wait for it;
+// `kiln tune` looks further.
 struct TuneEffort {
   int patience;
   int top;                             // of the ranked list; 0: all
@@ -37,8 +38,8 @@ inline constexpr TuneEffort kToPlan = {.patience = 6,
                                        .rounds = 3,
                                        .compared_bytes = int64_t{128} << 20,
                                        .confirm = true};
-// For cudnnFind…, which clients call once for each of hundreds of shapes, before the first step:
-// for as long as its budget says.
+// The effort of cudnnFind…, which clients call once for each of hundreds of shapes, before the
+// first step: for as long as its budget says.
 inline constexpr TuneEffort kToFind = {.patience = 4,
                                        .top = 12,
                                        .worth_compiling = 2,
@@ -48,18 +49,18 @@ inline constexpr TuneEffort kToFind = {.patience = 4,
                                        .compared_bytes = int64_t{8} << 20,
                                        .confirm = false};
 
-// What a session does by itself, for each problem once a process.
+// PlanTuner measures what a session measures by itself, each problem once a process.
 class PlanTuner {
  public:
   PlanTuner(runtime::Device& device, RecordStore& store) : device_(device), store_(store) {}
-  // Of retune: all groups; else those that have no record. Failures are lines in the log, since a
-  // plan is made without. One thread measures at a time. Of rounded inputs: groups that have
-  // engines for them.
+  // Measures all groups for retune, else those that have no record; with rounded inputs, groups
+  // that have engines for them. Failures are lines in the log, since a plan is made without. One
+  // thread measures at a time.
   void Tune(const std::vector<compiler::Group>& groups, compiler::Inputs inputs, TuneMode mode,
             runtime::Stream stream, const TuneEffort& effort) {
     TuneWithin(groups, inputs, mode, stream, effort, nullptr);
   }
-  // The same for cudnnFind…; `compile_seconds` is what a kernel costs to compile, 0 where that is
+  // Measures for cudnnFind…; `compile_seconds` is what a kernel costs to compile, 0 where that is
   // next to nothing.
   void Find(const std::vector<compiler::Group>& groups, compiler::Inputs inputs, TuneMode mode,
             runtime::Stream stream, double compile_seconds);

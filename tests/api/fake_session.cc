@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "api/cudnn_types.h"
+#include "api/spec/cudnn_types.h"
 #include "ir/graph/eval.h"
 
 namespace kiln::api {
@@ -160,10 +160,10 @@ class FakeSession : public Session {
     RETURN_IF_ERROR(static_cast<const FakePlan&>(plan).Run(pointers, workspace));
     return 1e-3;
   }
-  Result<std::shared_ptr<void>> Lend(int64_t bytes) override {
+  Result<std::shared_ptr<void>> AllocateForTiming(int64_t bytes) override {
     return std::shared_ptr<void>(std::calloc(1, static_cast<size_t>(bytes)), std::free);
   }
-  bool IsElsewhere(const void* pointer) const override { return pointer == elsewhere; }
+  bool BelongsToOtherDevice(const void* pointer) const override { return pointer == elsewhere; }
 
  private:
   Target target_;

@@ -6,7 +6,7 @@
 // workspace, or what SetFakeWorkspace says, and writes its first byte.
 #pragma once
 
-#include "api/session.h"
+#include "api/session/session.h"
 
 namespace kiln::api {
 

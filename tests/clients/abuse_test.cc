@@ -1,6 +1,6 @@
 // The library as linked, on the CPU device, under clients that are careless or many: extents that
 // no memory holds, tensors without elements, one uid for two tensors, executions with pieces
-// missing, eight threads at once. What a single call of the interface refuses is tests/api/errors;
+// missing, eight threads at once. What a single call of the interface refuses is tests/api/backend;
 // here are whole graphs, compiled and run.
 #include <cudnn.h>
 #include <gtest/gtest.h>

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "api/names.h"
+#include "api/spec/names.h"
 #include "tests/fuzz/bytes.h"
 #include "tests/fuzz/fuzz.h"
 

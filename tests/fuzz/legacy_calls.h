@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
-#include "api/call.h"
-#include "api/core.h"
 #include "api/legacy/functions.h"
+#include "api/lifecycle/call.h"
+#include "api/lifecycle/core.h"
 #include "include/v9/cudnn_gnn_ops.h"
 #include "tests/fuzz/bytes.h"
 #include "tests/fuzz/fuzz.h"

@@ -2,8 +2,8 @@
 // pointers to memory of any size. Linked instead of //api:session.
 #include <vector>
 
-#include "api/cudnn_types.h"
-#include "api/session.h"
+#include "api/session/session.h"
+#include "api/spec/cudnn_types.h"
 
 namespace kiln::api {
 namespace {

@@ -126,7 +126,7 @@ TEST_P(Heuristics, OfRecordedGraphsAreNeverEmpty) {
   ASSERT_EQ(graphs.size(), 120u);
   for (size_t i = static_cast<size_t>(GetParam()); i < graphs.size(); i += kShards) {
     SCOPED_TRACE(fmt::format("line {}", graphs[i].line));
-    // Cases have no ragged tensors: tests/api/rank_test.cc has all.
+    // Cases have no ragged tensors: tests/api/session/rank_test.cc has all.
     if (const Result<Case> c = ToCase(graphs[i].graph); c.ok()) Check(*c);
   }
   EXPECT_GE(checked_, 120 / kShards - 3);

@@ -1,5 +1,5 @@
 // Values of the host's in memory of the device, by launches alone.
-#include "api/legacy/host_values.h"
+#include "api/legacy/plans/host_values.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,14 @@ import sys
 # Who may include whom. A file belongs to the longest path listed here.
 _IR = ("ir/base", "ir", "ir/graph", "ir/tile")
 _RUNTIME = ("runtime", "runtime/cache", "runtime/cuda")
-_API = ("api", "api/spec", "api/backend", "api/entry", "api/legacy", "include")
+# What the rest of api/ knows of a session, and the container that it keeps things in.
+_SESSION = ("api/session/session.h", "api/session/recent.h")
+# Objects behind the client's pointers stand below descriptors; calls and their log, which has what descriptors
+# hold, stand above, in the same folder.
+_FORK_GATE = ("api/lifecycle/fork_gate.h", "api/lifecycle/fork_gate.cc")
+_OBJECTS = tuple(f"api/lifecycle/{name}" for name in ("object.h", "object.cc", "handle.h", "handle.cc"))
+_API = ("include", "api/spec", "api/session/session.h") + _OBJECTS
+_DESCRIPTORS = ("api/legacy/functions.h", "api/legacy/descriptors")
 _CODEGEN = ("codegen", "codegen/cuda")
 _MODULE = ("compiler/module.h", "compiler/pass.h", "compiler/lowered.h", "compiler/group_limits.h")
 _ENGINE = ("compiler/engines/engine.h", "compiler/engines/engine.cc", "compiler/engines/knob_types.h")
@@ -70,12 +77,32 @@ LAYERS = {
     # The plug-in: it owns LLVM, and compiles the tile IR's text that the compiler hands over.
     "runtime/cpu": ("ir/base", "ir", "ir/tile", "runtime", "runtime/cache", "runtime/cpu", "codegen",
                     "codegen/llvm"),
-    "api": _CODEGEN + _COMPILER + _RUNTIME + _API,
-    "api/spec": ("api/spec", "include", "ir/base"),
-    "api/backend": _CODEGEN + _COMPILER + _RUNTIME + _API,
-    "api/entry": _CODEGEN + _COMPILER + _RUNTIME + _API,
-    "api/legacy": _CODEGEN + _COMPILER + _RUNTIME + _API,
-    "cli": _CODEGEN + _COMPILER + _RUNTIME + _API + ("cli",),
+    "api/spec": ("include", "api/spec", "ir/base", "ir"),
+    "api/session/session.h": ("ir/base", "ir", "ir/graph"),
+    "api/session/recent.h": (),
+    **{name: ("ir/base",) + _FORK_GATE for name in _FORK_GATE},
+    **{name: ("ir/base", "api/session/session.h") + _FORK_GATE + _OBJECTS for name in _OBJECTS},
+    # Knows graphs and configurations, and no device: what it compiles it is given as functions.
+    "api/prefetch": ("ir/base", "ir/graph", "runtime/cache", "api/lifecycle/fork_gate.h", "api/prefetch") + _SESSION,
+    "api/tuning": ("ir/base", "ir", "ir/graph", "compiler", "compiler/engines", "compiler/tune") + _ENGINE + _MODULE +
+                  _RUNTIME + ("api/tuning",),
+    # Below handles and descriptors, which it does not know.
+    "api/session": ("ir/base", "ir", "ir/graph", "compiler", "compiler/engines") + _ENGINE + _MODULE + _RUNTIME +
+                   ("include", "api/spec", "api/prefetch", "api/tuning", "api/session") + _SESSION,
+    "api/backend": ("ir/base", "ir", "ir/graph", "api/backend") + _API,
+    "api/legacy/functions.h": ("api/spec", "ir/base"),
+    "api/legacy/descriptors": ("ir/base", "ir", "ir/graph") + _API + _DESCRIPTORS,
+    "api/legacy/plans": ("ir/base", "ir", "ir/graph", "api/session/recent.h", "api/legacy/descriptors",
+                         "api/legacy/plans") + _API,
+    "api/legacy/calls": ("ir/base", "ir", "ir/graph", "api/legacy/plans", "api/legacy/calls") + _DESCRIPTORS + _API,
+    "api/lifecycle": ("ir/base", "runtime/cache", "api/backend", "api/legacy/descriptors", "api/legacy/plans",
+                      "api/lifecycle") + _API + _FORK_GATE,
+    "api/entry": ("include", "ir/base", "api/spec", "api/lifecycle", "api/backend", "api/legacy/functions.h",
+                  "api/entry"),
+    # Clients of the exported library.
+    "api/miopen": ("include", "api/miopen"),
+    "api/sublibraries": (),
+    "cli": _CODEGEN + _COMPILER + _RUNTIME + _IR + ("api/tuning", "cli"),
     "include": ("include",),
     # Beside and above: anything.
     "bench": None,

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "api/session.h"
+#include "api/session/session.h"
 #include "api/tuning/record_store.h"
 #include "ir/base/env.h"
 #include "runtime/cache/record_files.h"

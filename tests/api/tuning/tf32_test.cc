@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "api/session.h"
+#include "api/session/session.h"
 #include "compiler/engines/engine.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/registry.h"
