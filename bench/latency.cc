@@ -50,7 +50,6 @@ constexpr const char* kTiny = "tiny: add(x:f32[4,64,4,4]@nhwc, b:f32[4,64,4,4]@n
 
 // ---- The child: `latency --child plans|host|dry|execute LIBRARY`; prints `name microseconds`
 // lines.
-// ----
 
 struct Opened {
   std::unique_ptr<testing::GpuDevice> device;

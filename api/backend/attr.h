@@ -144,7 +144,6 @@ inline Status WantOne(int64_t count) {
 }
 
 // ---- member types
-// ----------------------------------------------------------------------------------
 
 template <class T>
 struct Member {  // scalars and enumerations
@@ -270,7 +269,6 @@ struct Member<HandleRef> {
 };
 
 // ---- rows
-// ------------------------------------------------------------------------------------------
 
 template <class D, class T>
 D OwnerOf(T D::*);

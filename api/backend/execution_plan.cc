@@ -226,7 +226,6 @@ Status ExecutionPlanDesc::RestoreFromJson() {
 }
 
 // ---- execution
-// ------------------------------------------------------------------------------------
 
 template <class Use>
 Status ExecutionPlanDesc::WithPointers(const Handle& with, const VariantPackDesc& pack,

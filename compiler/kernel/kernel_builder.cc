@@ -87,7 +87,6 @@ Index BroadcastIndex(const KernelBuilder& b, const Tensor& operand, const Index&
 }
 
 // ---- KernelBuilder
-// -----------------------------------------------------------------------------------
 
 KernelBuilder::KernelBuilder(const Group& group, const Target& target, std::string engine,
                              DType index_type)
@@ -297,7 +296,6 @@ void KernelBuilder::Finish(tile::Block body, std::array<int64_t, 3> grid, int th
 }
 
 // ---- ValueScope
-// --------------------------------------------------------------------------------------
 
 void ValueScope::Bind(TensorId tensor, const Index& index, Expr value) {
   std::vector<Known>& known = known_[tensor];

@@ -124,7 +124,6 @@ Status Verify(const Graph& graph);
 Status InferShapes(Graph& graph);
 
 // ---- text: print → parse → print is the identity
-// ------------------------------------------------------
 std::string Print(const Graph& graph);
 Result<Graph> Parse(std::string_view text);  // errors name line and column
 

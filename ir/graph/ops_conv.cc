@@ -158,7 +158,6 @@ Status InferConv(Graph& graph, const Node& node, Outer&& outer, Extent&& extent)
 }
 
 // ---- evaluation
-// ---------------------------------------------------------------------------------------
 
 // The convolution with its spatial dims padded to three, as [depth, height, width].
 struct ConvLoops {

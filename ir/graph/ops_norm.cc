@@ -132,7 +132,6 @@ std::vector<double>* Written(const EvalArgs& args, E result) {
 }
 
 // ---- verify
-// ------------------------------------------------------------------------------------------
 
 Status CheckOperandTypes(const Graph& graph, const Node& node) {
   RETURN_IF_ERROR(CheckCompute(node, false));
@@ -384,7 +383,6 @@ Status InferBnBwdWeights(Graph& graph, const Node& node) {
 namespace {
 
 // ---- eval
-// --------------------------------------------------------------------------------------------
 
 struct Statistics {
   std::vector<double> mean, inv_variance, variance;  // one each

@@ -68,7 +68,6 @@ struct ExprNode {
 
 // ---- builders; they fold constants, casts to a wider type and back, x+0, x*1, x*0, x/1, x%1 and
 // select(const, …)
-// ------------------------------------------------------------------------------------
 Expr Int(int64_t value, DType type = DType::kI32);
 Expr Float(double value, DType type = DType::kF32);
 Expr Bool(bool value);

@@ -106,7 +106,6 @@ struct Problem {
 const std::vector<int64_t> kUids = {1, 2, 3};
 
 // ---- extents
-// -----------------------------------------------------------------------------------------
 
 TEST(Extents, AbsurdOnesAreRefusedWithASentence) {
   const std::vector<std::vector<int64_t>> kAbsurd = {{kHuge, kHuge, kHuge},
@@ -161,7 +160,6 @@ TEST(Extents, WithoutElementsNothingIsWrittenOrNothingIsPlanned) {
 }
 
 // ---- uids
-// --------------------------------------------------------------------------------------------
 
 TEST(Uids, OneForTwoUnlikeTensorsIsRefused) {
   const Handle handle;
@@ -196,7 +194,6 @@ TEST(Uids, ACycleIsRefused) {
 }
 
 // ---- execution
-// ---------------------------------------------------------------------------------------
 
 class Execution : public testing::Test {
  protected:
@@ -297,7 +294,6 @@ TEST(Workspace, AnywhereIsRightAndNoneIsRefused) {
 }
 
 // ---- threads
-// -----------------------------------------------------------------------------------------
 
 float Apply(cudnnPointwiseMode_t mode, float v) {
   switch (mode) {
@@ -354,7 +350,6 @@ TEST(Threads, BuildAndRunTheSameGraph) { BuildAndRunOnThreads(true); }
 TEST(Threads, BuildAndRunDifferentGraphs) { BuildAndRunOnThreads(false); }
 
 // ---- cost
-// --------------------------------------------------------------------------------------------
 
 // A frontend creates two million descriptors in a test run. The bound is for a machine that others
 // use too.

@@ -104,7 +104,6 @@ TEST(LeastWorkspaceGrowthTest, DoublingsBetweenWindowsAreSeenOnce) {
 }
 
 // ---- what divided groups compute
-// -----------------------------------------------------------------
 
 TEST(DividedGroupsTest, ComputeWhatTheGraphSays) {
   for (const GrowthShape& shape : GrowthShapes()) {
@@ -138,7 +137,6 @@ TEST(DividedGroupsTest, ManyLargeOperandsAreStored) {
 }
 
 // ---- stack
-// ---------------------------------------------------------------------------------------
 
 // Runs on a thread of 256 KB, as those of servers and of other languages may be.
 void OnSmallStack(const std::function<void()>& work) {

@@ -215,7 +215,6 @@ TEST(RowsTest, RowsThatAreTooLongAreReadAgain) {
 }
 
 // ---- structure
-// ---------------------------------------------------------------------------------------
 
 TEST(RowChainTest, OthersAreLeftAlone) {
   // A product stands between the two parts: they are two kernels with it between them.

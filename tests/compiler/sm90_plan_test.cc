@@ -395,7 +395,6 @@ TEST(Sm90PlanTest, MatmulsOfAllLayouts) {
 }
 
 // ---- what is declined
-// ------------------------------------------------------------------------------
 
 void ExpectDeclined(const Graph& g, std::string_view words) {
   const Result<Sm90Plan> plan = PlanSm90(GroupOf(g));
@@ -432,7 +431,6 @@ TEST(Sm90PlanTest, DeclinesInWords) {
 }
 
 // ---- tiles
-// -----------------------------------------------------------------------------------------
 
 TEST(Sm90TileTest, LegalTiles) {
   struct Row {

@@ -101,7 +101,6 @@ INSTANTIATE_TEST_SUITE_P(Window, KnobsTest, testing::Values(WindowSamples));
 INSTANTIATE_TEST_SUITE_P(Matmul, KnobsTest, testing::Values(MatmulSamples));
 
 // ---- random graphs
-// -----------------------------------------------------------------------------------
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);

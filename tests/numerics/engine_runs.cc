@@ -66,7 +66,6 @@ compiler::EngineChoice ChoiceOf(const EngineRun& run) {
 }
 
 // ---- memory
-// ----------------------------------------------------------------------------------------
 
 // Device copies of a case's tensors with their guards, scalars on the host, and a poisoned
 // workspace between red zones.
@@ -132,7 +131,6 @@ class CaseRuns::Memory {
 };
 
 // ---- runs
-// ------------------------------------------------------------------------------------------
 
 CaseRuns::CaseRuns(runtime::Device& device, const Case& c, uint64_t seed, size_t number,
                    Sample sample)

@@ -276,7 +276,6 @@ LegacyCase Winograd(ConvCase v) {
 }
 
 // ---- with bias and activation
-// --------------------------------------------------------------------
 
 struct BiasCase {
   ConvCase conv;

@@ -106,7 +106,6 @@ LegacyCase Reduce(const ReduceCase& r) {
 }
 
 // ---- activation
-// ----------------------------------------------------------------------------------
 
 struct ActivationCase {
   cudnnActivationMode_t mode = CUDNN_ACTIVATION_RELU;
@@ -203,7 +202,6 @@ void AddActivation(std::vector<LegacyCase>& cases, const ActivationCase& a) {
 }
 
 // ---- pooling
-// -------------------------------------------------------------------------------------
 
 struct PoolCase {
   cudnnPoolingMode_t mode = CUDNN_POOLING_MAX;

@@ -9,7 +9,6 @@ namespace {
 using oracle::Dims;
 
 // ---- padding and folding
-// -------------------------------------------------------------------------
 
 struct TransformCase {
   std::string name;
@@ -228,7 +227,6 @@ void AddFolding(std::vector<LegacyCase>& cases) {
 }
 
 // ---- columns
-// -------------------------------------------------------------------------------------
 
 struct ColumnsCase {
   Layout x = {};
@@ -286,7 +284,6 @@ LegacyCase Im2Col(const ColumnsCase& v) {
 }
 
 // ---- filters and biases for fragments
-// ------------------------------------------------------------
 
 // Where the element of NCHW_VECT_C at `at` goes: by 32 inputs, tap, 8 outputs, 2, 8, 4 and 4.
 int64_t Fragment(const Dims& w, int64_t output, int64_t input, int64_t tap) {

@@ -10,6 +10,8 @@ import pathlib
 import re
 import sys
 
+import cxx_rules
+
 # --- layering -------------------------------------------------------------------------------------------
 # Who may include whom. A file belongs to the longest path listed here.
 _IR = ("ir/base", "ir", "ir/graph", "ir/tile")
@@ -353,6 +355,27 @@ def check_index(root):
             if name not in listed and not (name.startswith("log/") and "log/README.md" in listed)]
 
 
+# --- code -----------------------------------------------------------------------------------------------
+def _texts(root, suffixes):
+    """(name, text) of the sources that people write."""
+    for path in sources(root, suffixes):
+        name = path.relative_to(root).as_posix()
+        if not name.startswith("include/"):
+            yield name, path.read_text(errors="replace")
+
+
+def check_extents(root):
+    return cxx_rules.check_extents(root, _texts(root, (".h", ".cc", ".cuh")))
+
+
+def check_comments(root):
+    return cxx_rules.check_comments(root, _texts(root, (".h", ".cc", ".cuh", ".def", ".py", ".sh", ".bzl")))
+
+
+def check_rates(root):
+    return cxx_rules.check_rates(_texts(root, (".h", ".cc")))
+
+
 CHECKS = {
     "layering": check_layering,
     "file_length": check_file_length,
@@ -365,6 +388,9 @@ CHECKS = {
     "functions": check_functions,
     "markdown": check_markdown,
     "index": check_index,
+    "extents": check_extents,
+    "comments": check_comments,
+    "rates": check_rates,
 }
 
 

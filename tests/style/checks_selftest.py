@@ -123,6 +123,58 @@ class ChecksTest(unittest.TestCase):
         self.write("include/v9/cudnn.h", "\n" * 5000)
         self.assertEqual(len(self.findings("file_length")), 1)
 
+    def test_extents(self):
+        body = "  Go();\n" * 58
+        self.write("ir/a.cc", f"// A.\nint F(int n) {{\n{body}}}\nnamespace n {{\nvoid C::G() {{\n{body}  // }}\n}}\n}}\n")
+        self.write("ir/b.h", "// B.\n#pragma once\ntemplate <class T, int n = 3>\nstruct B {\n" + "  int x;\n" * 248 + "};\n")
+        findings = self.findings("extents")
+        self.assertEqual(len(findings), 2, findings)
+        self.assertIn("function C::G has 61 lines", findings[0])
+        self.assertIn("class B has 251 lines", findings[1])
+        self.write("tests/style/long_code.tsv", "file\tname\tlines\treason\n"
+                   "ir/a.cc\tC::G\t61\tA table of what it goes through.\nir/b.h\tB\t251\tOne member for each of them.\n")
+        self.assertEqual(self.findings("extents"), [])
+        # The list only shrinks.
+        self.write("ir/a.cc", "// A.\nint F(int n) { return n; }\n")
+        self.write("ir/b.h", "// B.\n#pragma once\nstruct B {\n" + "  int x;\n" * 260 + "};\n")
+        findings = self.findings("extents")
+        self.assertEqual(len(findings), 2, findings)
+        self.assertIn("251 are the limit", findings[0])
+        self.assertIn("strike it", findings[1])
+        self.write("tests/style/long_code.tsv", "file\tname\tlines\treason\nir/b.h\tB\t262\t\n")
+        self.assertIn("has no reason", self.findings("extents")[0])
+
+    def test_extents_are_of_code_alone(self):
+        text = """// A.
+const char* kText = R"(struct S {
+)";
+#define OPEN struct S {
+enum class E { kA, kB };
+Row Rows[] = {{1, "}"}, {2, "{"}};
+bool operator==(const A& a, const A& b) {
+  const auto f = [&](int n) { return n == '{'; };
+  return f(1'000);
+}
+"""
+        self.write("ir/a.cc", text)
+        extents = checks.cxx_rules.cxx.extents(text)
+        self.assertEqual([(e.kind, e.name, e.line, e.lines) for e in extents],
+                         [("class", "E", 5, 1), ("function", "operator==", 7, 4)])
+
+    def test_comments(self):
+        self.write("ir/a.cc", "// Of what is there.\n\n// ------\n\n// ---- name\nint x;  // Of x.\n// A text\n// Of two lines.\n")
+        self.write("tools/a.py", "# What it is.\n")
+        self.assertEqual(len(self.findings("comments")), 3)
+        self.write("tests/style/comment_openers.tsv", "file\tcomments\nir/a.cc\t1\ntools/a.py\t2\n")
+        findings = self.findings("comments")
+        self.assertEqual(len(findings), 2, findings)  # the rule, and a list that is too long
+        self.assertIn("has 1 now", findings[1])
+
+    def test_rates(self):
+        self.write("compiler/engines/rows/engine.cc", "// At 2e9.\nconstexpr double kClock = 1.7e9;\ndouble k = 2e-9, n = 1e6;\n")
+        self.write("compiler/machine/machine.cc", "constexpr double kClock = 1.7e9;\n")
+        self.assertEqual(len(self.findings("rates")), 1)
+
     def test_headers(self):
         self.write("ir/a.h", "// a\n")
         self.write("ir/b.h", "#pragma once\n")

@@ -34,7 +34,6 @@ Status Wrong(fmt::format_string<A...> format, A&&... args) {
 }
 
 // ---- memory
-// ------------------------------------------------------------------------------------------
 
 // The bytes of every tensor that the caller passes, and the workspace.
 struct Memory {
@@ -89,7 +88,6 @@ Status CheckGaps(const Tensor& t, std::vector<std::byte> bytes) {
 }
 
 // ---- launches
-// ----------------------------------------------------------------------------------------
 
 // A view of memory as the interpreter wants it: one vector for each place and type, so that
 // pointers that alias do.
@@ -262,7 +260,6 @@ Status RunLaunch(const Group& group, const Program& program, const LoweredLaunch
 }
 
 // ---- the reference of one group
-// ----------------------------------------------------------------------
 
 double Epsilon(DType type) { return IsFloat(type) ? Spacing(type, 1.0) : 0; }
 

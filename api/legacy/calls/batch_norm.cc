@@ -136,7 +136,6 @@ class Shapes {
 };
 
 // ---- forward
-// -------------------------------------------------------------------------------------
 
 // Operands without a slot are not there.
 struct ForwardOperands {
@@ -205,7 +204,6 @@ Status MakeForward(CallGraph& g, const Modes& m, const ForwardOperands& o) {
 }
 
 // ---- backward
-// ------------------------------------------------------------------------------------
 
 struct BackwardOperands {
   Operand x, y, dy, dz, dx, scale, bias, dscale, dbias, mean, inv_variance;
@@ -312,7 +310,6 @@ Result<BackwardDescs> BackwardDescsOf(const Modes& modes, void* activation, void
 }
 
 // ---- calls
-// ---------------------------------------------------------------------------------------
 
 Status CheckPointers(std::initializer_list<const void*> pointers) {
   for (const void* pointer : pointers)

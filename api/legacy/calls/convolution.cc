@@ -139,7 +139,6 @@ Status RunConvolution(void* handle, ConvDirection direction, const void* alpha, 
 }
 
 // ---- with bias and activation
-// --------------------------------------------------------------------
 
 struct Epilogue {
   const TensorDesc &z, &bias;

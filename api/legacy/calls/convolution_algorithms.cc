@@ -409,7 +409,6 @@ Result<int64_t> MinReportedWorkspace(Handle& handle, const ConvProblem& problem,
 }
 
 // ---- forward
-// -------------------------------------------------------------------------------------
 
 Status GetConvolutionForwardAlgorithmMaxCount(void* handle, int* count) {
   return MaxCount(handle, ConvDirection::kForward, count);
@@ -435,7 +434,6 @@ Status FindConvolutionForwardAlgorithmEx(void* handle, void* x_desc, const void*
 }
 
 // ---- backward data
-// -------------------------------------------------------------------------------
 
 Status GetConvolutionBackwardDataAlgorithmMaxCount(void* handle, int* count) {
   return MaxCount(handle, ConvDirection::kBackwardData, count);
@@ -463,7 +461,6 @@ Status FindConvolutionBackwardDataAlgorithmEx(void* handle, void* w_desc, const 
 }
 
 // ---- backward filter
-// -----------------------------------------------------------------------------
 
 Status GetConvolutionBackwardFilterAlgorithmMaxCount(void* handle, int* count) {
   return MaxCount(handle, ConvDirection::kBackwardFilter, count);

@@ -62,7 +62,6 @@ class FusedGraph {
 };
 
 // ---- parts
-// ---------------------------------------------------------------------------------------
 
 // As the tensor of the label stores it.
 TensorId FusedGraph::Rounded(TensorId value, int label) {
@@ -157,7 +156,6 @@ Status FusedGraph::Statistics(TensorId y) {
 }
 
 // ---- the mask of an activation
-// -------------------------------------------------------------------
 //
 // A bit an element, in the order of memory of the packed tensor that it belongs to; the element
 // with the lowest address is the lowest bit of the first word.
@@ -267,7 +265,6 @@ Result<TensorId> FusedGraph::MaskOf() {
 }
 
 // ---- operations
-// ----------------------------------------------------------------------------------
 
 Status FusedGraph::ScaleBiasActivationConvolution() {
   ASSIGN_OR_RETURN(const ConvProblem problem, Problem(ConvDirection::kForward, CUDNN_PARAM_XDESC,

@@ -64,7 +64,6 @@ TensorId Columns(CallGraph& g, TensorId x, const ConvolutionDesc& conv, const Fi
 }
 
 // ---- cudnnReorderFilterAndBias
-// -------------------------------------------------------------------
 
 Status CheckReorder(const FilterDesc& filter) {
   if (filter.rank == 0) return Status::Text(Code::kBadParam, "the filter descriptor was not set");

@@ -144,7 +144,6 @@ bool HasNegativeStrides(const TensorDesc& t) {
 }
 
 // ---- across channels
-// -----------------------------------------------------------------------------
 
 // Channels as the last but one dim, so that windows may lie along them: [N,H,C,W]; [N,W,C] of three
 // dims, [N,D,C,H,W] of five.
@@ -255,7 +254,6 @@ Status LRNCrossChannelBackward(void* handle, void* lrn_desc, int mode, const voi
 }
 
 // ---- over places
-// ---------------------------------------------------------------------------------
 
 namespace {
 

@@ -30,7 +30,6 @@ using graph::TensorId;
 constexpr int32_t kRank = 4;
 
 // ---- checks
-// --------------------------------------------------------------------------------------
 
 Status CheckTransformer(const SpatialTransformerDesc& desc) {
   if (desc.rank != kRank)
@@ -65,7 +64,6 @@ Status CheckSampled(const SpatialTransformerDesc& desc, const TensorDesc& x, con
 }
 
 // ---- parts of packed tensors
-// ---------------------------------------------------------------------
 
 TensorDesc Part(int type, std::array<int32_t, kRank> dims, std::array<int32_t, kRank> strides) {
   TensorDesc part = {.type = type, .rank = kRank};
@@ -117,7 +115,6 @@ T* Element(T* memory, int64_t i, int type) {
 }
 
 // ---- grids
-// ---------------------------------------------------------------------------------------
 
 class Sampler {
  public:

@@ -35,7 +35,6 @@ Status CheckBroadcast(const TensorDesc& a, const TensorDesc& c) {
 }
 
 // ---- cudnnOpTensor
-// -------------------------------------------------------------------------------
 
 struct OpTensorTypes {
   int compute, a, b, c;
@@ -98,7 +97,6 @@ TensorId Apply(CallGraph& g, const OpTensorDesc& op, TensorId a, TensorId b, DTy
 }
 
 // ---- cudnnTransformTensor
-// ------------------------------------------------------------------------
 
 // INT8, INT8x4 and INT8x32 are one type in other layouts.
 Status CheckSameElements(const TensorDesc& x, const TensorDesc& y) {

@@ -226,7 +226,6 @@ bool HasVariantLabel(int op, int label) {
 }
 
 // ---- constant packs
-// ------------------------------------------------------------------------------
 
 Status CreateFusedOpsConstParamPack(void** out, int op) {
   return CreateFor<FusedConstPack>(out, op);
@@ -262,7 +261,6 @@ Status GetFusedOpsConstParamPackAttribute(void* object, int label, void* param, 
 }
 
 // ---- variant packs
-// -------------------------------------------------------------------------------
 
 Status CreateFusedOpsVariantParamPack(void** out, int op) {
   return CreateFor<FusedVariantPack>(out, op);
@@ -301,7 +299,6 @@ Status GetFusedOpsVariantParamPackAttribute(void* object, int label, void* value
 }
 
 // ---- plans
-// ---------------------------------------------------------------------------------------
 
 Status CreateFusedOpsPlan(void** out, int op) { return CreateFor<FusedPlan>(out, op); }
 Status DestroyFusedOpsPlan(void* object) { return DestroyDescriptor<FusedPlan>(object); }

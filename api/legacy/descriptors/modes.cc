@@ -23,7 +23,6 @@ Status CheckLeast(double value, double least, std::string_view what) {
 }  // namespace
 
 // ---- activation
-// ----------------------------------------------------------------------------------
 
 Status CreateActivationDescriptor(void** out) { return CreateDescriptor<ActivationDesc>(out); }
 Status DestroyActivationDescriptor(void* object) {
@@ -62,7 +61,6 @@ Status GetActivationDescriptorSwishBeta(void* object, double* beta) {
 }
 
 // ---- LRN
-// -----------------------------------------------------------------------------------------
 
 Status CreateLRNDescriptor(void** out) { return CreateDescriptor<LrnDesc>(out); }
 Status DestroyLRNDescriptor(void* object) { return DestroyDescriptor<LrnDesc>(object); }
@@ -88,7 +86,6 @@ Status GetLRNDescriptor(void* object, unsigned* window, double* alpha, double* b
 }
 
 // ---- op tensor
-// -----------------------------------------------------------------------------------
 
 Status CreateOpTensorDescriptor(void** out) { return CreateDescriptor<OpTensorDesc>(out); }
 Status DestroyOpTensorDescriptor(void* object) { return DestroyDescriptor<OpTensorDesc>(object); }
@@ -113,7 +110,6 @@ Status GetOpTensorDescriptor(void* object, int* op, int* compute, int* nan) {
 }
 
 // ---- reduce tensor
-// -------------------------------------------------------------------------------
 
 Status CreateReduceTensorDescriptor(void** out) { return CreateDescriptor<ReduceTensorDesc>(out); }
 Status DestroyReduceTensorDescriptor(void* object) {
@@ -146,7 +142,6 @@ Status GetReduceTensorDescriptor(void* object, int* op, int* compute, int* nan, 
 }
 
 // ---- spatial transformer
-// -------------------------------------------------------------------------
 
 Status CreateSpatialTransformerDescriptor(void** out) {
   return CreateDescriptor<SpatialTransformerDesc>(out);

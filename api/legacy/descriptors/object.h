@@ -70,7 +70,6 @@ Result<const D*> GetOr(const void* object, const D* other) {
 }
 
 // ---- arguments
-// -----------------------------------------------------------------------------------
 
 // BAD_PARAM, as above. What must never be NULL is refused before, by api/spec/nulls.tsv.
 inline Status NotNull(const void* pointer, std::string_view what) {

@@ -172,7 +172,6 @@ Result<TensorDesc> Described(const FilterDesc& filter) {
 }
 
 // ---- tensors
-// -------------------------------------------------------------------------------------
 
 Status CreateTensorDescriptor(void** out) { return CreateDescriptor<TensorDesc>(out); }
 Status DestroyTensorDescriptor(void* object) { return DestroyDescriptor<TensorDesc>(object); }
@@ -258,7 +257,6 @@ Status DeriveNormTensorDescriptor(void* scale_bias, void* mean_variance, void* x
 }
 
 // ---- filters
-// -------------------------------------------------------------------------------------
 
 Status CreateFilterDescriptor(void** out) { return CreateDescriptor<FilterDesc>(out); }
 Status DestroyFilterDescriptor(void* object) { return DestroyDescriptor<FilterDesc>(object); }

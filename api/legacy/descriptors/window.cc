@@ -151,7 +151,6 @@ Result<Lengths> OutputDims(const ConvolutionDesc& c, const TensorDesc& x, const 
 }
 
 // ---- pooling
-// -------------------------------------------------------------------------------------
 
 Status CreatePoolingDescriptor(void** out) { return CreateDescriptor<PoolingDesc>(out); }
 Status DestroyPoolingDescriptor(void* object) { return DestroyDescriptor<PoolingDesc>(object); }
@@ -224,7 +223,6 @@ Status GetPoolingNdForwardOutputDim(void* object, void* x, int rank, int* out) {
 }
 
 // ---- convolutions
-// --------------------------------------------------------------------------------
 
 Status CreateConvolutionDescriptor(void** out) { return CreateDescriptor<ConvolutionDesc>(out); }
 Status DestroyConvolutionDescriptor(void* object) {

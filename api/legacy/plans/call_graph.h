@@ -85,7 +85,6 @@ class CallGraph {
 };
 
 // ---- checks
-// --------------------------------------------------------------------------------------
 
 Status CheckSet(const TensorDesc& tensor, std::string_view name);
 Status CheckSameDims(const TensorDesc& x, const TensorDesc& y);

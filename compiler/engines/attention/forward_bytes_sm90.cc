@@ -124,7 +124,6 @@ Status BytesSm90::TakeTile(Plan& p, const Target&, std::span<const int> knobs) {
 }
 
 // ---- the kernel
-// --------------------------------------------------------------------------------------------
 
 class Schedule {
  public:
@@ -189,7 +188,6 @@ class Schedule {
 };
 
 // ---- the engine's row
-// --------------------------------------------------------------------------------------
 
 // Products as one of 16 bits has them, though scores are multiplied twice: the exponentials of both
 // times and what stands between bound the kernel. As measured.

@@ -183,7 +183,6 @@ Status Sm80::TakeTile(Plan& p, const Target& target, std::span<const int> knobs)
 }
 
 // ---- the kernel
-// --------------------------------------------------------------------------------------------
 
 class Schedule {
  public:
@@ -262,7 +261,6 @@ class Schedule {
 };
 
 // ---- the engine's row
-// --------------------------------------------------------------------------------------
 
 // Both products at half of what mma.sync reaches, in whole waves; the blocks that masks hide count
 // as half. Other tiles than the table's are thought to be slower the smaller they are.

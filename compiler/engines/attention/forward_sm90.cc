@@ -294,7 +294,6 @@ Status Sm90::TakeTile(Plan& p, const Target& target, std::span<const int> knobs)
 }
 
 // ---- the kernel
-// --------------------------------------------------------------------------------------------
 
 class Schedule {
  public:
@@ -419,7 +418,6 @@ class Schedule {
 };
 
 // ---- the engine's row
-// --------------------------------------------------------------------------------------
 
 // Both products at 650 of the 919 TFLOP/s of an H100's wgmma at 1.7 GHz.
 constexpr WgmmaRates kRates = {.share = 0.7072, .start_cycles = 0};

@@ -250,7 +250,6 @@ class Schedule {
 };
 
 // ---- the engines' rows
-// -------------------------------------------------------------------------------------
 
 // Five products at half of what mma.sync reaches, and half of a copy's rate for sums of dq.
 constexpr double kShare = 0.47, kShareOfMemory = 0.49;

@@ -222,7 +222,6 @@ Status GradSm90::TakeTile(Plan& p, const Target& target, std::span<const int> kn
 }
 
 // ---- kernels
-// ----------------------------------------------------------------------------------------------
 
 class Schedule {
  public:
@@ -443,7 +442,6 @@ class Schedule {
 };
 
 // ---- the engines' rows
-// -------------------------------------------------------------------------------------
 
 constexpr double kOrderedSpeed = 0.9, kSmallTileSpeed = 0.95;
 constexpr double kWideSpeed = 0.65;  // each product of dq is added for half as many keys

@@ -25,7 +25,6 @@ void AppendDim(KernelBuilder& b, Axis& axis, TensorId tensor, int64_t dim) {
 }
 
 // ---- matmul
-// ------------------------------------------------------------------------------------------
 
 // Index of a batch dim in an operand: 0 where it broadcasts, i / repeat where the output repeats
 // each of the operand's matrices (grouped-query heads).
@@ -90,7 +89,6 @@ Contraction DescribeMatmul(KernelBuilder& b, const Node& node) {
 }
 
 // ---- convolutions
-// ------------------------------------------------------------------------------------
 
 // The tensors of a convolution by role, and its geometry as parameters. x is what fprop reads
 // (dgrad writes), y what fprop writes (dgrad and wgrad read).

@@ -59,7 +59,6 @@ std::vector<char> NeededNodes(const graph::Graph& g, std::vector<TensorId> roots
 }  // namespace
 
 // ---- which reductions
-// -------------------------------------------------------------------------------
 
 std::optional<KeptAxes> KeptAxesOf(const graph::Graph& g, const Node& contraction,
                                    const Dims& result) {
@@ -163,7 +162,6 @@ EpilogueReductions::EpilogueReductions(const Group& group) : group_(group) {
 }
 
 // ---- partial results
-// --------------------------------------------------------------------------------
 
 PartialResults::PartialResults(const EpilogueReductions& reductions, int64_t batches,
                                const PartialAxis& m, const PartialAxis& n, bool along_n)
@@ -308,7 +306,6 @@ void PartialResults::Finish(const Target& target, Lowered& lowered) const {
 }
 
 // ---- tiles in registers
-// --------------------------------------------------------------------------------
 
 template <class F>
 void TileReductions::Loop(Block& out, const char* wish, int64_t extent, F&& fill) {

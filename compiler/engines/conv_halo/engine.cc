@@ -248,7 +248,6 @@ class Schedule {
 };
 
 // ---- the engine's row
-// --------------------------------------------------------------------------------------
 
 Status Supports(const Group& group, const Target& target) {
   if (!IsConvolution(group))

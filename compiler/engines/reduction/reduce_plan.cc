@@ -116,7 +116,6 @@ Index UnravelDims(KernelBuilder& b, Block& out, const ReducePlan& plan,
 }
 
 // ---- Accumulators
-// ------------------------------------------------------------------------------------
 
 void Accumulators::Declare(Block& out) {
   for (size_t r = 0; r < count(); ++r) {
@@ -205,7 +204,6 @@ void Accumulators::StoreResults(Block& out, const Index& kept_index,
 }
 
 // ---- two stages
-// --------------------------------------------------------------------------------------
 
 int AddPartials(const ReducePlan& plan, const Target& target, int64_t splits, Lowered& lowered) {
   const int first = static_cast<int>(lowered.scratch_bytes.size());

@@ -13,7 +13,6 @@ using tile::Expr;
 constexpr int kThreads = 256;
 
 // ---- one axis: values at 0, 1, -1 and infinity
-// ------------------------------------------------------
 
 using Line = std::vector<Expr>;
 using LineFn = Line (*)(const Line&);
@@ -31,7 +30,6 @@ Line ToPair(const Line& m) { return {m[0] + m[1] + m[2], m[1] - m[2] + m[3]}; }
 Line ToTaps(const Line& m) { return {m[0] + m[1] + m[2], m[1] - m[2], m[1] + m[2] + m[3]}; }
 
 // ---- a kernel
-// ---------------------------------------------------------------------------------------
 
 class Transform {
  public:

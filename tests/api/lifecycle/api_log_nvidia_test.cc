@@ -47,7 +47,6 @@ std::string LogOf(const std::string& library, const std::function<void(void*)>& 
 }
 
 // ---- every function
-// ------------------------------------------------------------------------------
 
 struct FunctionRow {
   std::string name;
@@ -123,7 +122,6 @@ TEST_P(EveryFunction, WritesEachOfItsArguments) {
 INSTANTIATE_TEST_SUITE_P(Generations, EveryFunction, ::testing::Values(8, 9));
 
 // ---- NVIDIA's
-// ------------------------------------------------------------------------------------
 
 void LegacyScript(LegacyClient& c) {
   const int dims[] = {2, 3, 4, 5, 6}, strides[] = {360, 120, 30, 6, 1}, ones[] = {1, 2},

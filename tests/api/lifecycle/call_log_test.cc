@@ -26,7 +26,6 @@ using kiln::testing::LoggedCall;
 using kiln::testing::ParseLog;
 
 // ---- the table
-// -----------------------------------------------------------------------------------
 
 std::vector<std::string> Split(const std::string& text, char separator) {
   std::vector<std::string> parts;
@@ -70,7 +69,6 @@ TEST(CallLogTable, EveryExportedFunctionHasItsArguments) {
 }
 
 // ---- values
-// --------------------------------------------------------------------------------------
 
 template <class T>
 uint64_t At(const T* memory) {
@@ -197,7 +195,6 @@ TEST(CallLogValues, AnyArgumentsAreSafe) {
 }
 
 // ---- calls
-// ---------------------------------------------------------------------------------------
 
 void Ok(cudnnStatus_t status) { ASSERT_EQ(status, CUDNN_STATUS_SUCCESS); }
 

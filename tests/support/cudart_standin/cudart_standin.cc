@@ -119,7 +119,6 @@ bool IsDefault(const Stream* stream) { return reinterpret_cast<uintptr_t>(stream
 extern "C" {
 
 // ---- device
-// ------------------------------------------------------------------------------------------
 
 int cudaGetDeviceCount(int* count) {
   *count = 1;
@@ -201,7 +200,6 @@ int cudaGetLastError() {
 }
 
 // ---- memory
-// ------------------------------------------------------------------------------------------
 
 int cudaMalloc(void** out, size_t bytes) {
   *out = bytes == 0 ? nullptr : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
@@ -246,7 +244,6 @@ int cudaPointerGetAttributes(void* out, const void* pointer) {
 }
 
 // ---- streams and events
-// ------------------------------------------------------------------------------
 
 int cudaStreamCreate(Stream** out) {
   *out = new Stream;
@@ -295,7 +292,6 @@ int cudaEventElapsedTime(float* milliseconds, const Event* start, const Event* e
 }
 
 // ---- capture and graphs
-// ------------------------------------------------------------------------------
 
 int cudaStreamIsCapturing(Stream* stream, int* status) {
   if (!IsStream(stream)) return Report(kInvalidResourceHandle);

@@ -57,7 +57,6 @@ int AttributeOf(int attribute) {
 }  // namespace
 
 // ---- for the test
-// --------------------------------------------------------------------------------
 
 EXPORT const char* MinimalCudaViolations() {
   const std::lock_guard lock(mutex);
@@ -73,7 +72,6 @@ EXPORT long MinimalCudaLaunches() {
 }
 
 // ---- permitted
-// -----------------------------------------------------------------------------------
 
 EXPORT int cuInit(unsigned) { return 0; }
 EXPORT int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
@@ -108,7 +106,6 @@ EXPORT int cuLaunchKernel(void*, unsigned x, unsigned y, unsigned z, unsigned, u
 }
 
 // ---- refused
-// -------------------------------------------------------------------------------------
 
 #define REFUSED(name) \
   EXPORT int name() { return Refuse(#name); }

@@ -27,7 +27,6 @@
 namespace kiln::oracle {
 
 // ---- Convolution: x[N, G*C, spatial…], w[G*K, C, filter…], y[N, G*K, out…], 1 to 3 spatial dims.
-// ----
 struct ConvGeometry {
   Dims pre_padding, post_padding, stride, dilation;
   bool flip = false;  // CUDNN_CONVOLUTION: the filter is rotated by 180 degrees

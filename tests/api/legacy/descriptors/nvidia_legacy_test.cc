@@ -35,7 +35,6 @@ std::array<int*, kCount> Places(std::array<int, kCount>& values) {
 }
 
 // ---- tensors
-// -------------------------------------------------------------------------------------
 
 void ReadTensor(Client& c, cudnnTensorDescriptor_t t) {
   int rank = -1;
@@ -199,7 +198,6 @@ std::vector<Row> DeriveRows() {
 }
 
 // ---- filters
-// -------------------------------------------------------------------------------------
 
 Row Filter(const std::string& name, int type, int format, Ints dims, int rank,
            const char* why = nullptr) {
@@ -260,7 +258,6 @@ std::vector<Row> FilterRows() {
 }
 
 // ---- windows
-// -------------------------------------------------------------------------------------
 
 void SetTensor(Client& c, cudnnTensorDescriptor_t t, const Ints& dims) {
   KILN_CALL(c, cudnnSetTensorNdDescriptorEx, t, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT,
@@ -438,7 +435,6 @@ std::vector<Row> ConvolutionRows() {
 }
 
 // ---- modes
-// ---------------------------------------------------------------------------------------
 
 Row Activation(int mode, int nan, double coefficient) {
   return {"activation_" + std::to_string(mode) + "_" + std::to_string(nan), [=](Client& c) {
@@ -627,7 +623,6 @@ std::vector<Row> TransformRows() {
 }
 
 // ---- packs of fused operations
-// -------------------------------------------------------------------
 
 // Which labels an operation has, and what is read back of each.
 void ConstantPack(Client& c, int op) {
