@@ -1,9 +1,9 @@
 """A thousand attention graphs as cudnn-frontend spells them (drawn_attention.py), on Kiln's CPU device against the
 reference in f64: none refused, none wrong. Run by frontend_test.sh:
 
-    python attention_drawn.py --cudnn LIBCUDNN --cudart LIBCUDART [--graphs N] [--first SEED]
+    python attention_drawn.py --cudnn LIBCUDNN --cudart LIBCUDART [--graphs N] [--first SEED] [--half 0|1]
 
-Bazel divides the seeds by shards. What fails is made small, and printed as its options and as Kiln text.
+Bazel divides the seeds by shards, and halves of them among frontends. What fails is made small, and printed as its options and as Kiln text.
 """
 
 import argparse
@@ -20,6 +20,7 @@ _parser.add_argument("--cudnn", required=True)
 _parser.add_argument("--cudart", required=True)
 _parser.add_argument("--graphs", type=int, default=1000)
 _parser.add_argument("--first", type=int, default=1)
+_parser.add_argument("--half", type=int, choices=(0, 1), help="of each 16 seeds only the first or the second 8")
 _parser.add_argument("--failures", type=int, default=5, help="are shown in full")
 _arguments = _parser.parse_args()
 _captured = pathlib.Path(tempfile.mkdtemp())
@@ -67,6 +68,8 @@ def main():
     handle = cudnn.create_handle()
     ran, failed, used = 0, [], collections.Counter()
     for seed in range(_arguments.first + shard, _arguments.first + _arguments.graphs, shards):
+        if _arguments.half not in (None, seed // 8 % 2):
+            continue
         drawn = drawn_attention.draw(seed)
         failure = _failure(handle, drawn)
         ran += 1
