@@ -3,7 +3,7 @@
     python3 codegen/cuda/device_text.py FILE.cuh... > device_text.inc
 
 A kernel's text is one file, so that `#pragma once` and the includes of device files are left out of it; the files that
-they name come first in the table. A file that includes what is not among the arguments, or itself by way of others, is
+they name come first in the table. Where a file includes rows (`.def`), what its macros above make of them stands there. A file that includes what is not among the arguments, or itself by way of others, is
 an error.
 """
 
@@ -12,6 +12,9 @@ import sys
 
 _ROOT = "codegen/cuda/device/"
 _INCLUDE = re.compile(r'^#include "([^"]+)"\n', re.MULTILINE)
+_ROWS = re.compile(r'(?P<macros>(?:^#define [^\n]*\n)+)^#include "(?P<file>[^"]+\.def)"\n', re.MULTILINE)
+_MACRO = re.compile(r"^#define (\w+)\(([^)]*)\) (.*)$", re.MULTILINE)
+_ROW = re.compile(r"^(\w+)\(([^()]*)\)(\s*//.*)?$")
 _NO_TEXT = re.compile(r'^#pragma once\n|^#include "[^"]+"\n(?:\n(?!#include))?', re.MULTILINE)
 
 
@@ -19,12 +22,33 @@ def name_of(path):
     return path[path.index(_ROOT) + len(_ROOT):]
 
 
+def expand(match):
+    """The rows of a .def as the macros above its include spell them, with the comments of those that they take."""
+    macros = {name: ([p.strip() for p in parameters.split(",")], body)
+              for name, parameters, body in _MACRO.findall(match.group("macros"))}
+    lines, comments = [], []
+    with open(match.group("file"), encoding="utf-8") as file:
+        text = file.read()
+    for line in text[text.index("\n// ----"):].splitlines():
+        row = _ROW.match(line)
+        if row and row.group(1) in macros:
+            parameters, body = macros[row.group(1)]
+            values = dict(zip(parameters, (value.strip() for value in row.group(2).split(",")), strict=True))
+            # One pass, so that a value that is spelled as a parameter stays a value.
+            body = re.sub(r"\b(\w+?)(##\w+|\b)", lambda m: values.get(m[1], m[1]) + m[2].removeprefix("##"), body)
+            lines += comments + [f"  {body}{row.group(3) or ''}"]
+        comments = comments + [f"  {line}"] if line.startswith("//") and not line.startswith("// ----") else []
+    if not lines:
+        sys.exit(f"{match.group('file')} has no row for {', '.join(macros)}")
+    return "\n".join(lines) + "\n"
+
+
 def read(paths):
     """{name: (names that it includes, its text without these)}"""
     files = {}
     for path in paths:
         with open(path, encoding="utf-8") as file:
-            text = file.read()
+            text = _ROWS.sub(expand, file.read())
         included = _INCLUDE.findall(text)
         for other in included:
             if not other.startswith(_ROOT):
@@ -69,4 +93,4 @@ def main(paths):
     print("};")
 
 
-main(sys.argv[1:])
+main([path for path in sys.argv[1:] if path.endswith(".cuh")])

@@ -39,7 +39,7 @@ Sm90Plan PlanOf(const Graph& g) {
 // Of contract_shape; those that are not mentioned have its defaults.
 int64_t Member(const Sm90Plan& plan, std::string_view name) {
   for (const auto& [member, value] : plan.shape)
-    if (member == name) return value;
+    if (member.name == name) return value;
   ADD_FAILURE() << "no member " << name;
   return INT64_MIN;
 }

@@ -56,8 +56,9 @@ LAYERS = {
     "ir/tile": ("ir/base", "ir", "ir/tile"),
     "codegen": _IR + ("codegen",),
     "codegen/cuda": _IR + _CODEGEN,
-    **{f"codegen/cuda/device/{name}": tuple(f"codegen/cuda/device/{n}" for n in ("numbers", "ptx", name))
+    **{f"codegen/cuda/device/{name}": tuple(f"codegen/cuda/device/{n}" for n in ("numbers", "ptx", name, f"{name}/{name}_sm90.def"))
        for name in ("ptx", "contract", "conv", "attention", "recurrence")},
+    "codegen/cuda/device/contract/contract_sm90.def": (),
     "codegen/cuda/device/numbers": ("codegen/cuda/device/numbers",),
     "codegen/llvm": _IR + ("codegen", "codegen/llvm"),
     # Not codegen/llvm: the library that serves GPUs does not carry LLVM.
@@ -65,7 +66,7 @@ LAYERS = {
     **{name: _IR + _MODULE for name in _MODULE},
     "compiler/machine": ("ir/base", "ir", "compiler/machine"),
     "compiler/patterns": _IR + _MODULE + ("compiler/patterns",),
-    "compiler/kernel": _IR + _MODULE + ("compiler/kernel",),
+    "compiler/kernel": _IR + _MODULE + ("compiler/kernel", "codegen/cuda/device/contract/contract_sm90.def"),
     **{name: _IR + _MODULE + _ENGINE for name in _ENGINE},
     **{f"compiler/engines/{name}": _KIT + shared + (f"compiler/engines/{name}",)
        for name, shared in _FAMILIES.items()},

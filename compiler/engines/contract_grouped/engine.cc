@@ -21,6 +21,7 @@
 
 #include "compiler/engines/contract_grouped/plan.h"
 #include "compiler/engines/knob_types.h"
+#include "compiler/kernel/contract_members.h"
 #include "compiler/kernel/kernel_builder.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/kernel/vectors.h"
@@ -95,27 +96,27 @@ class Schedule {
 
  private:
   void Configure(Call& call) const {
-    call.config = {{"kProducts", static_cast<int64_t>(plan_.products.size())},
-                   {"kTileLeft", tile_.left},
-                   {"kTileRight", tile_.right},
-                   {"kRowBytes", 128},
-                   {"kTerms", 1},
-                   {"kFolds", plan_.folds(tile_)},
-                   {"kStages", plan_.stages(tile_, target_)},
-                   {"kCluster", tile_.cluster},
-                   {"kSplitCluster", tile_.split},
-                   {"kGroupsLeft", GroupedPlan::kGroups},
-                   {"kGroupsRight", 1},
-                   {"kPingPong", 0},
-                   {"kProducerRegisters", kProducerRegisters},
-                   {"kConsumerRegisters", kConsumerRegisters},
-                   {"kVectorLeft", 0},
-                   {"kBuffers", 2},
-                   {"kResultBytes", 2},
-                   {"kAdds", plan_.adds ? 1 : 0},
-                   {"kSums", plan_.has_sums() ? 1 : 0},
-                   {"kTail", tile_.tail},
-                   {"kPackBf16", plan_.type == DType::kBF16 ? 1 : 0}};
+    call.config = {{contract::kProducts, static_cast<int64_t>(plan_.products.size())},
+                   {contract::kTileLeft, tile_.left},
+                   {contract::kTileRight, tile_.right},
+                   {contract::kRowBytes, 128},
+                   {contract::kTerms, 1},
+                   {contract::kFolds, plan_.folds(tile_)},
+                   {contract::kStages, plan_.stages(tile_, target_)},
+                   {contract::kCluster, tile_.cluster},
+                   {contract::kSplitCluster, tile_.split},
+                   {contract::kGroupsLeft, GroupedPlan::kGroups},
+                   {contract::kGroupsRight, 1},
+                   {contract::kPingPong, 0},
+                   {contract::kProducerRegisters, kProducerRegisters},
+                   {contract::kConsumerRegisters, kConsumerRegisters},
+                   {contract::kVectorLeft, 0},
+                   {contract::kBuffers, 2},
+                   {contract::kResultBytes, 2},
+                   {contract::kAdds, plan_.adds ? 1 : 0},
+                   {contract::kSums, plan_.has_sums() ? 1 : 0},
+                   {contract::kTail, tile_.tail},
+                   {contract::kPackBf16, plan_.type == DType::kBF16 ? 1 : 0}};
   }
 
   void Shape(Call& call) {

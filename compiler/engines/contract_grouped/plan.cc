@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "compiler/kernel/accumulation.h"
+#include "compiler/kernel/contract_members.h"
 #include "compiler/kernel/group_checks.h"
 #include "compiler/kernel/map_dims.h"
 #include "compiler/machine/machine.h"
@@ -16,7 +17,7 @@ using graph::kAbsent;
 using graph::Tensor;
 using graph::TensorId;
 
-constexpr int64_t kBoxBytes = 64 * 128, kAlignment = 1024, kOnesBytes = 1024;
+constexpr int64_t kAlignment = 1024, kOnesBytes = 1024;
 constexpr int kBuffers = 2;  // boxes of a consumer group
 constexpr int kMostStages = 8, kLeastStages = 3;
 constexpr int64_t kMostShares = 4;                        // who adds them reads as many tiles
@@ -140,7 +141,7 @@ int AccumulatorsOf(const GroupedTile& tile) {
 int64_t StageBytes(const GroupedTile& tile) {
   return int64_t{tile.left + tile.right} * GroupedPlan::kDepth * 2;
 }
-int64_t StagingBytes() { return GroupedPlan::kGroups * kBuffers * kBoxBytes; }
+int64_t StagingBytes() { return GroupedPlan::kGroups * kBuffers * contract::kBoxBytes; }
 // Barriers of a stage; of the boxes.
 constexpr int64_t kStageBarriers = 16, kBoxBarriers = 8 * kBuffers * GroupedPlan::kGroups;
 

@@ -8,6 +8,7 @@
 #include "compiler/engines/contract_wgmma/kernel.h"
 #include "compiler/engines/contraction/skeleton_functions.h"
 #include "compiler/engines/contraction/tiles.h"
+#include "compiler/kernel/contract_members.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/kernel/vectors.h"
 
@@ -45,7 +46,7 @@ void AddDirectMaps(const Sm90Context& x, Call& call) {
   const std::vector<TensorId> full =
       FullOperands(x.group.graph, ContractionOf(x.group), LeftDim(x.group, x.plan));
   for (const TensorId id : full) add("full_map", id);
-  call.config.push_back({"kFullBf16", Bf16Mask(x.group.graph, full)});
+  call.config.push_back({contract::kFullBf16, Bf16Mask(x.group.graph, full)});
 }
 
 // The parameters of function store.
@@ -109,7 +110,7 @@ void AddSm90DirectOutput(const Sm90Context& x, Call& call) {
   const std::vector<TensorId> results = graph::Outputs(x.group.graph);
   also.insert(also.end(), results.begin() + 1, results.end());
   const bool is_i32 = x.group.graph[results[0]].dtype == DType::kI32;
-  if (x.tile.result_bytes == 4) call.config.push_back({"kIntResults", is_i32 ? 1 : 0});
+  if (x.tile.result_bytes == 4) call.config.push_back({contract::kIntResults, is_i32 ? 1 : 0});
   AddRowFunctions(x.b, epilogue, Bf16Mask(x.group.graph, results), call, also, x.tile.full,
                   is_i32 ? DType::kI32 : DType::kF32);
   if (!x.reductions.empty()) AddRightEnd(x.b, x.plan.right_size, call);

@@ -7,6 +7,7 @@
 #include "compiler/engines/contraction/skeleton_functions.h"
 #include "compiler/engines/contraction/split_sum.h"
 #include "compiler/engines/contraction/tiles.h"
+#include "compiler/kernel/contract_members.h"
 
 namespace kiln::compiler {
 namespace {
@@ -59,7 +60,7 @@ class Sm90Kernel {
     if (!tile.direct || tile.fill) call.functions.push_back(MakeSm90StoreFunction(x_, lowered));
     PartialResults partial = Partial();
     if (!x_.reductions.empty()) {
-      call.config.push_back({"kKeepsSums", KeepsSums() ? 1 : 0});
+      call.config.push_back({contract::kKeepsSums, KeepsSums() ? 1 : 0});
       partial.Allocate(lowered);
       AddReductionFunctions(b_, x_.reductions, partial, x_.plan.left_size,
                             {.images = x_.plan.images, .parts_of_image = TileParts()}, call);
@@ -102,34 +103,34 @@ class Sm90Kernel {
     const Sm90Tile& tile = x_.tile;
     const RegisterRow& registers = RegistersOf(plan);
     call.config = {
-        {"kTileLeft", tile.left},
-        {"kTileRight", tile.right},
-        {"kRowBytes", plan.row_bytes},
-        {"kTerms", plan.terms},
-        {"kFolds", FoldsOf(plan, tile, x_.target)},
-        {"kStages", StagesOf(plan, tile, x_.target)},
-        {"kCluster", tile.cluster},
-        {"kGroupsLeft", tile.groups_left()},
-        {"kGroupsRight", tile.groups_right()},
-        {"kPingPong", tile.ping_pong ? 1 : 0},
-        {"kProducerRegisters", registers.producer},
-        {"kConsumerRegisters", registers.consumer},
-        {"kLeft", plan.left.is_pixels ? 1 : 0},
-        {"kRight", plan.right.is_pixels ? 1 : 0},
-        {"kSpatial", plan.spatial},
-        {"kBatched", plan.batches > 1 ? 1 : 0},
-        {"kSplit", tile.splits() ? 1 : 0},
-        {"kSplitCluster", tile.split_cluster},
-        {"kStream", tile.stream ? 1 : 0},
-        {"kPhased", plan.phases.empty() ? 0 : 1},
-        {"kMayBeEmpty", plan.has_empty_phases() && !tile.fill ? 1 : 0},
-        {"kFills", tile.fill ? 1 : 0},
-        {"kVectorLeft", StoresAlongRight(plan, tile) ? 0 : 1},
-        {"kBuffers", BuffersOf(plan, tile, x_.target)},
-        {"kSlot", tile.slot()},
-        {"kFull", tile.full},
-        {"kResults", tile.results},
-        {"kResultBytes", tile.result_bytes},
+        {contract::kTileLeft, tile.left},
+        {contract::kTileRight, tile.right},
+        {contract::kRowBytes, plan.row_bytes},
+        {contract::kTerms, plan.terms},
+        {contract::kFolds, FoldsOf(plan, tile, x_.target)},
+        {contract::kStages, StagesOf(plan, tile, x_.target)},
+        {contract::kCluster, tile.cluster},
+        {contract::kGroupsLeft, tile.groups_left()},
+        {contract::kGroupsRight, tile.groups_right()},
+        {contract::kPingPong, tile.ping_pong ? 1 : 0},
+        {contract::kProducerRegisters, registers.producer},
+        {contract::kConsumerRegisters, registers.consumer},
+        {contract::kLeft, plan.left.is_pixels ? 1 : 0},
+        {contract::kRight, plan.right.is_pixels ? 1 : 0},
+        {contract::kSpatial, plan.spatial},
+        {contract::kBatched, plan.batches > 1 ? 1 : 0},
+        {contract::kSplit, tile.splits() ? 1 : 0},
+        {contract::kSplitCluster, tile.split_cluster},
+        {contract::kStream, tile.stream ? 1 : 0},
+        {contract::kPhased, plan.phases.empty() ? 0 : 1},
+        {contract::kMayBeEmpty, plan.has_empty_phases() && !tile.fill ? 1 : 0},
+        {contract::kFills, tile.fill ? 1 : 0},
+        {contract::kVectorLeft, StoresAlongRight(plan, tile) ? 0 : 1},
+        {contract::kBuffers, BuffersOf(plan, tile, x_.target)},
+        {contract::kSlot, tile.slot()},
+        {contract::kFull, tile.full},
+        {contract::kResults, tile.results},
+        {contract::kResultBytes, tile.result_bytes},
     };
   }
 

@@ -134,15 +134,15 @@ class Planner {
     plan_.right_size = plan_.left_is_a ? y.dims[n] : y.dims[m];
     plan_.k_steps = CeilDiv(a_k.extent, plan_.depth());
     plan_.all_steps = plan_.k_steps;
-    plan_.shape = {{"tap_steps", plan_.k_steps}};
+    plan_.shape = {{contract::tap_steps, plan_.k_steps}};
     if (plan_.batches > 1) {
       const BatchDims& l = plan_.left_is_a ? a_batch : b_batch;
       const BatchDims& r = plan_.left_is_a ? b_batch : a_batch;
-      plan_.shape.insert(plan_.shape.end(), {{"inner_batches", y.dims[inner_batch_]},
-                                             {"left_outer", l.outer_shared},
-                                             {"left_inner", l.inner_shared},
-                                             {"right_outer", r.outer_shared},
-                                             {"right_inner", r.inner_shared}});
+      plan_.shape.insert(plan_.shape.end(), {{contract::inner_batches, y.dims[inner_batch_]},
+                                             {contract::left_outer, l.outer_shared},
+                                             {contract::left_inner, l.inner_shared},
+                                             {contract::right_outer, r.outer_shared},
+                                             {contract::right_inner, r.inner_shared}});
     }
     return {};
   }
@@ -353,42 +353,42 @@ class Planner {
                        : MatrixMap(t, operand, pixel, channel, image, group);
   }
 
-  // Members of contract_shape that end in _w, _h, _d.
+  // Members that there are of each spatial dimension.
   void AddWalkMembers(const graph::ConvAttrs& attrs, const std::vector<Walk>& walks,
                       bool with_places) {
-    static constexpr const char* kSuffix[] = {"w", "h", "d"};
     const bool wgrad = node_.op == GraphOp::kConvWgrad, phased = !plan_.phases.empty();
     int64_t filter_scale = 1, filter_first = 0;
     for (int64_t at = 0; at < plan_.spatial; ++at) {
       const int64_t s = rank_ - 1 - at;
       const Walk walk = s >= 0 ? walks[s] : Walk{};
-      const auto add = [&](const char* name, int64_t value) {
-        plan_.shape.emplace_back(fmt::format("{}_{}", name, kSuffix[at]), value);
+      const auto add = [&](std::span<const ShapeMember> by_dim, int64_t value) {
+        plan_.shape.emplace_back(by_dim[at], value);
       };
       if (with_places) {
-        add("places", walk.places);
-        add("step", walk.step);
-        add("low", walk.low);
-        add("offset", walk.offset);
+        add(contract::places_whd, walk.places);
+        add(contract::step_whd, walk.step);
+        add(contract::low_whd, walk.low);
+        add(contract::offset_whd, walk.offset);
       }
       if (phased) {
-        add("phases", walk.phases);
-        add("pad", s >= 0 ? attrs.pre_padding[s] : 0);
-        add("dilation", s >= 0 ? attrs.dilation[s] : 1);
-        add("size", s >= 0 ? g_[w_].dims[s + 2] : 1);
-        add("unit", walk.filter_step / std::abs(walk.filter_step) * filter_scale);
-        add("bias", s >= 0 ? AlignUp(g_[w_].dims[s + 2] * attrs.dilation[s], walk.phases) : 1);
-        add("period", std::abs(walk.filter_step));
+        add(contract::phases_whd, walk.phases);
+        add(contract::pad_whd, s >= 0 ? attrs.pre_padding[s] : 0);
+        add(contract::dilation_whd, s >= 0 ? attrs.dilation[s] : 1);
+        add(contract::size_whd, s >= 0 ? g_[w_].dims[s + 2] : 1);
+        add(contract::unit_whd, walk.filter_step / std::abs(walk.filter_step) * filter_scale);
+        add(contract::bias_whd,
+            s >= 0 ? AlignUp(g_[w_].dims[s + 2] * attrs.dilation[s], walk.phases) : 1);
+        add(contract::period_whd, std::abs(walk.filter_step));
         filter_first += (attrs.flip && s >= 0 ? g_[w_].dims[s + 2] - 1 : 0) * filter_scale;
       } else {
-        add("taps", walk.taps);
+        add(contract::taps_whd, walk.taps);
         filter_first += walk.filter_first * filter_scale;
       }
       if (wgrad) continue;
-      add("filter", walk.filter_step * filter_scale);
+      add(contract::filter_whd, walk.filter_step * filter_scale);
       if (s >= 0) filter_scale *= g_[w_].dims[s + 2];
     }
-    if (!wgrad) plan_.shape.emplace_back("filter_first", filter_first);
+    if (!wgrad) plan_.shape.emplace_back(contract::filter_first, filter_first);
   }
 
   Status Finish(const graph::ConvAttrs& attrs, const std::vector<Walk>& walks, int64_t summed) {
@@ -406,9 +406,9 @@ class Planner {
     plan_.right_size = NumElements(places);
     plan_.k_steps = taps * tap_steps;
     plan_.all_steps = all_taps * tap_steps;
-    plan_.shape = {{"tap_steps", tap_steps}};
+    plan_.shape = {{contract::tap_steps, tap_steps}};
     if (NumElements(phases) > 1) {
-      plan_.shape.emplace_back("images", places[0]);
+      plan_.shape.emplace_back(contract::images, places[0]);
       plan_.places = places;
       plan_.phases = phases;
     }
@@ -421,7 +421,7 @@ class Planner {
       if (pixels.dims[1] != 1 && pixels.strides[1] != 1)
         return Decline("{} does not have its channels innermost", pixels.name);
       ASSIGN_OR_RETURN(plan_.right_map, PixelMap(pixels, walks));
-      if (plan_.batches > 1) plan_.shape.emplace_back("group_channels", summed);
+      if (plan_.batches > 1) plan_.shape.emplace_back(contract::group_channels, summed);
     } else {
       images_ = plan_.images = matrices;
       const MapDim pixel = PixelsOf(pixels);
@@ -434,7 +434,7 @@ class Planner {
     if (swaps) PutPixelsLeft();
     if (plan_.images > 1) {
       plan_.batches *= plan_.images;
-      for (const char* member : {"inner_batches", swaps ? "right_inner" : "left_inner"})
+      for (const char* member : {contract::inner_batches, swaps ? "right_inner" : "left_inner"})
         plan_.shape.emplace_back(member, plan_.images);
     }
     AddWalkMembers(attrs, walks, plan_.right.is_pixels);
@@ -484,7 +484,7 @@ class Planner {
     plan_.right_size = filters;
     plan_.k_steps = CeilDiv(y.dims[0] * NumElements(std::span(y.dims).subspan(2)), plan_.depth());
     plan_.all_steps = plan_.k_steps;
-    plan_.shape = {{"tap_steps", plan_.k_steps}};
+    plan_.shape = {{contract::tap_steps, plan_.k_steps}};
     if (plan_.left.is_pixels) {
       if (x.dims[1] != 1 && x.strides[1] != 1)
         return Decline("{} does not have its channels innermost", x.name);
@@ -494,8 +494,8 @@ class Planner {
             "{} channels of a group are {} bytes; boxes of pixels begin at multiples of {}",
             channels, channels * SizeOf(plan_.type), kSmallestRow);
       ASSIGN_OR_RETURN(plan_.left_map, PixelMap(x, walks));
-      if (groups > 1) plan_.shape.emplace_back("group_channels", channels);
-      plan_.shape.emplace_back("tap_panels", plan_.padded_channels / plan_.panel());
+      if (groups > 1) plan_.shape.emplace_back(contract::group_channels, channels);
+      plan_.shape.emplace_back(contract::tap_panels, plan_.padded_channels / plan_.panel());
       AddWalkMembers(attrs, walks, true);
     } else {
       ASSIGN_OR_RETURN(plan_.left_map, ImageMap(x, plan_.left, channels, true));
@@ -520,7 +520,7 @@ class Planner {
     const int64_t tap_steps = CeilDiv(PixelsOf(y).extent, plan_.depth());
     plan_.k_steps = images_ * tap_steps;
     plan_.all_steps = plan_.k_steps;
-    plan_.shape = {{"tap_steps", tap_steps}, {"taps_w", images_}};
+    plan_.shape = {{contract::tap_steps, tap_steps}, {contract::taps_whd[0], images_}};
     return {};
   }
 
@@ -535,15 +535,6 @@ class Planner {
 };
 
 }  // namespace
-
-bool IsSm90Divisor(std::string_view member) {
-  constexpr std::string_view kDivisors[] = {
-      "whole_tiles", "batch_tiles", "band_tiles", "raster",    "last_raster", "places_w",
-      "places_h",    "places_d",    "taps_w",     "taps_h",    "taps_d",      "tap_panels",
-      "phases",      "phases_w",    "phases_h",   "turn",      "phases_d",    "period_w",
-      "period_h",    "period_d",    "workers",    "tile_steps"};
-  return std::ranges::find(kDivisors, member) != std::end(kDivisors);
-}
 
 Result<Sm90Plan> PlanSm90(const Group& group, int terms) {
   ASSIGN_OR_RETURN(Sm90Plan plan, Planner(group, terms).Run());

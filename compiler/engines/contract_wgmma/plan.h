@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "compiler/engines/contraction/contraction.h"
+#include "compiler/kernel/contract_members.h"
 #include "ir/base/result.h"
 #include "ir/tensor_map.h"
 
@@ -51,7 +52,7 @@ struct Sm90Plan {
   bool sums_images = false;     // wgrad: k are the pixels of all images
   int terms = 1;                // TF32 numbers whose sum an f32 operand is: 2 keep all of it
   TensorMapSpec left_map = {}, right_map = {};  // the tile decides their boxes, see SetBox
-  std::vector<std::pair<std::string, int64_t>> shape = {};  // members of contract_shape
+  std::vector<std::pair<ShapeMember, int64_t>> shape = {};  // what the launch says beside tiles
   int64_t right_size = 0;                                   // of one phase
   int64_t k_steps = 0;                                      // of one phase: the most that one has
   int64_t all_steps = 0;                                    // of all phases together
@@ -72,9 +73,6 @@ struct Sm90Plan {
   bool left_in_registers() const { return moves_rows() || terms == 2; }
   bool prepares_right() const { return turns_right() || terms == 2; }
 };
-
-// Members of contract_shape that it divides by: they go with a multiplier and a shift.
-bool IsSm90Divisor(std::string_view member);
 
 // The plan, or why the tensors cannot be read by tensor maps.
 Result<Sm90Plan> PlanSm90(const Group& group, int terms = 1);

@@ -14,8 +14,9 @@ class ShapeMembers {
  public:
   ShapeMembers(KernelBuilder& b, tile::Call& call) : b_(b), call_(call) {}
 
-  void Add(const std::string& name, int64_t value) {
-    if (!IsSm90Divisor(name)) return One(name, name, value);
+  void Add(const ShapeMember& member, int64_t value) {
+    const std::string name(member.name);
+    if (!member.is_divisor) return One(name, name, value);
     const Magic magic = MagicFor(std::max<int64_t>(value, 1));
     One(name + ".value", name, value);
     One(name + ".mul", name + "_mul", static_cast<int32_t>(magic.mul));
@@ -35,20 +36,20 @@ class ShapeMembers {
 void AddStream(const Sm90Context& x, ShapeMembers& shape) {
   const int64_t workers = StreamWorkers(x.plan, x.tile, x.target);
   const int64_t steps = TilesOf(x.plan, x.tile) * x.plan.k_steps;
-  shape.Add("workers", workers);
-  shape.Add("tile_steps", x.plan.k_steps);
-  shape.Add("worker_steps", steps / workers);
-  shape.Add("longer_workers", steps % workers);
+  shape.Add(contract::workers, workers);
+  shape.Add(contract::tile_steps, x.plan.k_steps);
+  shape.Add(contract::worker_steps, steps / workers);
+  shape.Add(contract::longer_workers, steps % workers);
   // Of `n` neighbouring steps the first and the last may belong to tiles of others.
-  shape.Add("worker_tiles", CeilDiv(CeilDiv(steps, workers) - 1, x.plan.k_steps) + 1);
+  shape.Add(contract::worker_tiles, CeilDiv(CeilDiv(steps, workers) - 1, x.plan.k_steps) + 1);
 }
 
 void AddPhases(const Sm90Context& x, ShapeMembers& shape) {
   const int64_t phases = NumElements(x.plan.phases);
   const int64_t clusters = std::max(1, x.target.multiprocessors / x.tile.cluster);
-  shape.Add("phases", phases);
-  shape.Add("turn", std::max<int64_t>(clusters / phases, 1));
-  if (x.tile.fill) shape.Add("fill_steps", x.plan.all_steps / (phases - x.plan.tap_phases));
+  shape.Add(contract::phases, phases);
+  shape.Add(contract::turn, std::max<int64_t>(clusters / phases, 1));
+  if (x.tile.fill) shape.Add(contract::fill_steps, x.plan.all_steps / (phases - x.plan.tap_phases));
 }
 
 }  // namespace
@@ -60,25 +61,25 @@ int64_t AddSm90Shape(const Sm90Context& x, tile::Call& call) {
   const int64_t right_tiles = CeilDiv(plan.right_size, tile.right);
   const int64_t bands = CeilDiv(left_tiles, tile.raster);
   ShapeMembers shape(x.b, call);
-  shape.Add("left_tiles", left_tiles);
-  shape.Add("right_tiles", right_tiles);
-  shape.Add("band_tiles", tile.raster * right_tiles);
-  shape.Add("raster", tile.raster);
-  shape.Add("last_band", bands - 1);
-  shape.Add("last_raster", left_tiles - (bands - 1) * tile.raster);
-  shape.Add("k_steps", plan.k_steps);
+  shape.Add(contract::left_tiles, left_tiles);
+  shape.Add(contract::right_tiles, right_tiles);
+  shape.Add(contract::band_tiles, tile.raster * right_tiles);
+  shape.Add(contract::raster, tile.raster);
+  shape.Add(contract::last_band, bands - 1);
+  shape.Add(contract::last_raster, left_tiles - (bands - 1) * tile.raster);
+  shape.Add(contract::k_steps, plan.k_steps);
   if (plan.batches > 1) {
-    shape.Add("batches", plan.batches);
-    shape.Add("batch_tiles", left_tiles * right_tiles);
+    shape.Add(contract::batches, plan.batches);
+    shape.Add(contract::batch_tiles, left_tiles * right_tiles);
   }
   if (tile.stream) AddStream(x, shape);
   if (tile.splits()) {
-    shape.Add("splits", tile.split_k);
-    shape.Add("slices", tile.slices());
-    shape.Add("whole_tiles", left_tiles * right_tiles * plan.batches);
+    shape.Add(contract::splits, tile.split_k);
+    shape.Add(contract::slices, tile.slices());
+    shape.Add(contract::whole_tiles, left_tiles * right_tiles * plan.batches);
   }
   if (!plan.phases.empty()) AddPhases(x, shape);
-  for (const auto& [name, value] : plan.shape) shape.Add(name, value);
+  for (const auto& [member, value] : plan.shape) shape.Add(member, value);
   return TilesOf(plan, tile) * tile.slices() * NumElements(plan.phases);
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "compiler/kernel/accumulation.h"
+#include "compiler/kernel/contract_members.h"
 #include "compiler/machine/machine.h"
 
 namespace kiln::compiler {
@@ -19,11 +20,9 @@ constexpr int kMostFolded = 96;         // beside as many totals; half of them w
 constexpr int kMostInTurns = 192;       // of groups whose stores hide under the other's products
 constexpr int kPreparedColumns = 32;
 constexpr int kTermRegisters = 32, kMostTermRegisters = 176;  // of a block of 64 rows; of a thread
-constexpr int64_t kBoxBytes = 64 * 128;
 constexpr int64_t kBarrierBytes = 16;  // of a stage, or of a slot of full operands
 constexpr int kShortSum = 3;           // steps of tiles that are made faster than a box comes
 constexpr int64_t kMostSliceElements = int64_t{1} << 30;
-constexpr int kChunk = 32, kPitch = 68;  // of contract_sm90's staging
 
 constexpr double kClockShare = 16.0 / 17;  // of the machine's: wgmma leaves 1.6 of 1.7 GHz
 constexpr double kL2Share = 0.85;          // of what all multiprocessors together are given
@@ -83,7 +82,8 @@ int64_t BarrierBytes(const Sm90Plan& plan) { return plan.prepares_right() ? 24 :
 // Of all groups, with the barriers of their slots.
 int64_t StagingBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const int64_t buffers = BuffersOf(plan, tile, target);
-  int64_t bytes = buffers > 0 ? buffers * kBoxBytes : kChunk * kPitch * 4;
+  int64_t bytes =
+      buffers > 0 ? buffers * contract::kBoxBytes : contract::kChunk * contract::kPitch * 4;
   if (tile.slot() > 0) bytes += buffers / tile.slot() * kBarrierBytes;
   return kSm90Groups * bytes;
 }
@@ -143,7 +143,7 @@ int BuffersOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) 
   const int64_t stages = plan.k_steps == 1 ? 2 : 3;
   const int64_t room = target.shared_bytes_per_block - kAlignment -
                        stages * (StageBytes(plan, tile) + BarrierBytes(plan));
-  const int64_t slots = room / (kSm90Groups * (tile.slot() * kBoxBytes + kBarrierBytes));
+  const int64_t slots = room / (kSm90Groups * (tile.slot() * contract::kBoxBytes + kBarrierBytes));
   const int64_t most = BoxesOf(tile) * (plan.k_steps <= kShortSum ? 2 : 1);
   return static_cast<int>(std::clamp<int64_t>(slots, 2, std::max<int64_t>(most, 2))) * tile.slot();
 }

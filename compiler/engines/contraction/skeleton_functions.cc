@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/kernel/contract_members.h"
 #include "compiler/kernel/skeleton_call.h"
 
 namespace kiln::compiler {
@@ -13,8 +14,8 @@ using tile::Expr;
 void AddRowFunctions(KernelBuilder& b, ContractionEpilogue& epilogue, int64_t bf16, Call& call,
                      const std::vector<graph::TensorId>& also, int full, DType type) {
   const int operands = std::max(epilogue.row_operands(), 1);
-  call.config.push_back({"kOperands", epilogue.row_operands()});
-  call.config.push_back({"kPackBf16", bf16});
+  call.config.push_back({contract::kOperands, epilogue.row_operands()});
+  call.config.push_back({contract::kPackBf16, bf16});
   Call::Function rows{.name = "rows"}, apply{.name = "apply"};
   const Expr batch = AddScalar(b, rows, "batch", b.index_type());
   const Expr left = AddScalar(b, rows, "left", b.index_type());
@@ -72,7 +73,7 @@ void AddReductionFunctions(KernelBuilder& b, const EpilogueReductions& reduction
                            PartialResults& partial, int64_t left_size, const ImageParts& parts,
                            Call& call) {
   const int count = reductions.count();
-  call.config.push_back({"kReduced", count});
+  call.config.push_back({contract::kReduced, count});
   Call::Function start{.name = "start"}, combine{.name = "combine"}, flush{.name = "flush"};
   const std::string first = AddArray(b, start, "sums", DType::kF32, count, true);
   const std::string sums = AddArray(b, combine, "sums", DType::kF32, count, true);

@@ -70,10 +70,8 @@ struct contract : contract_tiles<C> {
   static constexpr int kPanels = kRightRows / kPanel;  // of right, where it is prepared
   // Of each stage: it is full, it is empty; and before it is full, its boxes have come.
   static constexpr int kBarriers = kPrepares ? 3 : 2;
-  // Staging of one group: 32 columns of 64 floats, the pitch puts a warp's stores in 32 banks; or
-  // kBuffers boxes of results on their way out, or in and out (contract_full_sm90).
-  static constexpr int kPitch = 68, kChunk = 32;
-  static constexpr int kBoxBytes = 64 * 128;
+#define CONSTANT(name, value) static constexpr int name = value;
+#include "codegen/cuda/device/contract/contract_sm90.def"
   static constexpr int kStagingBytes =
       C::kBuffers > 0 ? C::kBuffers* kBoxBytes : kChunk* kPitch * 4;
   static constexpr int kStagingAt = (C::kStages * kStageBytes + 1023) / 1024 * 1024;
