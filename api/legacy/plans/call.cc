@@ -26,7 +26,7 @@ double LoadFactor(const void* factor, DType type) {
 }
 
 Status CheckReportedWorkspace(int64_t bytes, const Result<int64_t>& reported) {
-  RETURN_IF_ERROR(told.status());
+  RETURN_IF_ERROR(reported.status());
   if (bytes >= *reported) return {};
   return Status::Error(Code::kSizeInsufficient, "{} bytes of workspace; {} were asked for", bytes,
                        *reported);
