@@ -1,6 +1,6 @@
 // The end of a failed CHECK: abort for tests and debuggers, else an exception that the entry
-// wrapper of the API (api/entry.h) and the CLI's main turn into an answer. Called by the CHECK
-// macro alone.
+// wrapper of the API (api/lifecycle/call.h) and the CLI's main turn into an answer. Called by the
+// CHECK macro alone.
 #include "ir/base/check.h"
 
 #include <cstdio>

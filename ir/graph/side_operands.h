@@ -8,8 +8,8 @@
 //   %y = norm_forward(%x, …, %scale, …)       →     %y = norm_forward(%x, …, %scale, …)
 //
 // One that other nodes use, too, keeps its extents, and a reshape stands between. Whatever else has
-// other elements is left for the verifier's sentence. tests/api/side_operands.tsv has what NVIDIA's
-// library takes.
+// other elements is left for the verifier's sentence. tests/api/backend/side_operands.tsv has what
+// NVIDIA's library takes.
 #pragma once
 
 #include "ir/graph/graph.h"

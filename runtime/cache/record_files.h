@@ -1,7 +1,7 @@
 // Files of tuning records, as lines: what a line says is compiler/tune/record.h's business. A
 // file only grows, by one write a line, so that any number of processes may append to it. Beside
-// them are networks (api/networks.h). Called by the record store (api/tuning), the session and
-// `kiln records`.
+// them are networks (api/prefetch/known_networks.h). Called by the record store (api/tuning), the
+// session and `kiln records`.
 #pragma once
 
 #include <string>

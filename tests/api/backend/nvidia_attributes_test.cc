@@ -49,13 +49,11 @@ constexpr Difference kDifferences[] = {
 };
 
 // On these NVIDIA's 9.19 crashes where it gets a descriptor of another kind.
-constexpr std::array kCrashes = {CUDNN_ATTR_ENGINE_OPERATION_GRAPH,
-                                 CUDNN_ATTR_ENGINE_DEVICEPROP,
-                                 CUDNN_ATTR_ENGINECFG_ENGINE,
-                                 CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-                                 CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                                 CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-                                 CUDNN_ATTR_KERNEL_CACHE_OPERATION_GRAPH};
+constexpr std::array kCrashes = {
+    CUDNN_ATTR_ENGINE_OPERATION_GRAPH,    CUDNN_ATTR_ENGINE_DEVICEPROP,
+    CUDNN_ATTR_ENGINECFG_ENGINE,          CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+    CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,     CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+    CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_ATTR_KERNEL_CACHE_OPERATION_GRAPH};
 
 // Whether a new descriptor takes one value of zeros, or an unfinalised tensor. `tensor` is that.
 bool Accepts(const Library& lib, int kind, int attribute, int type, Raw tensor) {
