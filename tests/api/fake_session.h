@@ -13,7 +13,7 @@ namespace kiln::api {
 inline constexpr int64_t kFakeEngines = 3;
 inline constexpr int64_t kFakeWorkspace = 256;
 
-// What stands for a cudaGraph_t.
+// The fake session's cudaGraph_t.
 struct FakeCudaGraph {
   const Plan* plan = nullptr;
   std::vector<void*> pointers;
@@ -23,14 +23,14 @@ struct FakeCudaGraph {
 
 // The stream of the last Execute.
 void* LastFakeStream();
-// What was ranked last, and for which device.
+// Options of the last ranking, and the device that it was for.
 RankOptions LastFakeRank();
 Target LastFakeRankTarget();
 // Plans that were built in this process.
 int FakeBuilds();
 // The one pointer that is another device's.
 void SetFakeElsewhere(const void* pointer);
-// What plans made from now on want.
+// Plans made from now on want so many bytes.
 void SetFakeWorkspace(int64_t bytes);
 // The same, and that the next exploration says that rankings are others than before.
 void SetFakeDiscovery(int64_t bytes);

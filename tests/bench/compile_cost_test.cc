@@ -1,4 +1,4 @@
-// What a training step of ResNet-50 costs before it runs, on a described H200: how many kernels,
+// The cost of a training step of ResNet-50 before it runs, on a described H200: how many kernels,
 // how many more for another batch size, and the host time of a plan whose kernels are known
 // (docs/compile-cost.md). NVRTC's own time is measured by bench/compile_cost, and here that of the
 // longest kernels.
@@ -29,8 +29,8 @@ constexpr int64_t kImages = 64;
 constexpr size_t kConvolutions = 69;
 constexpr size_t kMostKernels = 40;
 
-// What other batch sizes may compile beyond that: the model promises more than
-// kWorthAnotherForBatch of it.
+// Kernels that other batch sizes may compile beyond kMostKernels: the model promises more than
+// kWorthAnotherForBatch of each.
 struct Another {
   int64_t images;
   size_t kernels;
@@ -144,7 +144,7 @@ TEST(CompileCost, APlanTakesLittleHostTime) {
   std::printf("a plan takes %.2f ms in the median, %.2f at most; pace %.2f\n", median, most, pace);
 }
 
-// What a client with a shipped network waits for, or has compiled in the background.
+// A client with a shipped network waits for these kernels, or has them compiled in the background.
 TEST(CompileCost, NetworksNeedFewKernelsAndShareThemBetweenBatches) {
   constexpr const char* kNetwork = "share/kiln/records/efficientnet_b0.kiln";
   std::set<std::string> known;

@@ -29,7 +29,7 @@ TEST(LegacyCallTest, ResultsDifferBeyondRounding) {
             "y: sample 1 is 2.01, and 2 of NVIDIA's");
   EXPECT_EQ(Difference(Of({1, 2.01, 3}), Of({1, 2, 3}), {.name = "", .make = {}, .tolerance = 20}),
             "");
-  // What nobody wrote is NaN.
+  // Elements that nobody wrote are NaN.
   EXPECT_NE(Difference(Of({1, NAN, 3}), Of({1, 2, 3}), {}), "");
   EXPECT_NE(Difference(Of({1, NAN, 3}), Of({1, NAN, 3}), {}), "");
 }

@@ -24,7 +24,7 @@ TEST(RnnCallTest, NamesAreUniqueAndPhasesHaveAVariant) {
   EXPECT_GE(names.size(), 100u);
 }
 
-// Of a call by name: forward in training, then backward.
+// The variants chosen for a call by its name: forward in training, then backward.
 std::vector<std::string> ChosenIn(const std::string& name) {
   const std::vector<NetworkCall> calls = NetworkCalls();
   const auto at = std::ranges::find(calls, name, &NetworkCall::name);

@@ -65,7 +65,7 @@ struct Chosen {
   compiler::Candidate candidate;
 };
 
-// What the records say of the groups of all problems.
+// Candidates that the records name for the groups of all problems.
 std::vector<Chosen> AllChosen(const Shipped& shipped) {
   const Target device = DeviceOf(shipped);
   api::RecordStore store({.user_folder = {}, .shipped_paths = {shipped.records}});

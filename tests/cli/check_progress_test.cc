@@ -1,4 +1,4 @@
-// What a long check says on stderr, and that a short one says nothing.
+// The words of a long check on stderr; a short one says nothing.
 #include "cli/check_progress.h"
 
 #include <gmock/gmock.h>

@@ -197,7 +197,7 @@ class RulesTest(ClientsTest):
         line = self.line("PyTorch 2.11.0", LD_PRELOAD=kiln)
         self.assertEqual(line, f"ok Kiln's {kiln}: libtorch_cuda.so needs {NAME}, and LD_PRELOAD names it")
         self.assertEqual(self.loaded(opened, LD_PRELOAD=kiln), os.path.realpath(kiln))
-        # What it advises is a file that is there.
+        # The file that the line advises is there.
         line = self.line("PyTorch 2.11.0", LD_LIBRARY_PATH=os.path.dirname(kiln))
         self.assertIn(f"needs {NAME}, and DT_RPATH of libtorch_cuda.so ($ORIGIN/../../nvidia/cudnn/lib) comes before "
                       "LD_LIBRARY_PATH; LD_PRELOAD=/", line)

@@ -1,5 +1,5 @@
-// What clients_test.py cannot ask with names of cuDNN alone: the system's cache and folders,
-// against the loader of this process, and caches that are damaged.
+// Searches that clients_test.py cannot ask for with names of cuDNN alone: the system's cache and
+// folders, against the loader of this process, and caches that are damaged.
 #include "cli/loader.h"
 
 #include <dlfcn.h>

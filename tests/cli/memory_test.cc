@@ -1,4 +1,5 @@
-// What may be taken, from files as the kernel writes them; what graphs take; allocations that fail.
+// Memory that may be taken, from files as the kernel writes them; what graphs take; allocations
+// that fail.
 #include "cli/memory.h"
 
 #include <gtest/gtest.h>

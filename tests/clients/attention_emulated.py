@@ -196,7 +196,7 @@ GRADIENTS = [
 ]
 
 
-# Of f32, by the engines that keep all of its bits.
+# Cases of f32, by the engines that keep all of its bits.
 WIDE = [
     ("padding_causal", {**_LENGTHS, **_CAUSAL}),
     ("padding_no_keys_bias", {**_NO_KEYS, **_BIAS}),

@@ -32,7 +32,7 @@ _KILN = pathlib.Path(os.path.abspath(__file__)).parents[2] / _arguments.kiln
 # The kinds of 9.22 and later, and one of those before.
 _KINDS = ("rope", "grouped_", "transpose", "slice", "reshape", "conv_scale_bias_relu", "sdpa_unified", "sdpa_cumulated",
           "sdpa_log2", "sdpa_ragged_of", "sdpa_fp8_unified")
-# Of these the frontend's text has no extents, or not all operands.
+# Kinds of which the frontend's text has no extents, or not all operands.
 _NO_JSON = ("sdpa", "attention", "_groups", "_one_group")
 
 
@@ -72,7 +72,7 @@ def main():
     cudnn.destroy_handle(handle)
     print("\n".join(failed))
     print(f"{count['captured']} captured graphs and {count['JSON']} of JSON, {len(failed)} failed")
-    # Of two cases with one graph the first has it. Fewer would mean that the kinds have other names by now.
+    # The first of two cases with one graph has it. Fewer would mean that the kinds have other names by now.
     return int(bool(failed) or count["captured"] < 60 or count["JSON"] < 12)
 
 

@@ -1,5 +1,5 @@
-// What the fuzzers share: a property that does not hold ends the run, with a sentence before
-// libFuzzer's.
+// Helpers that the fuzzers share: a property that does not hold ends the run, with a sentence
+// before libFuzzer's.
 #pragma once
 
 #include <fmt/format.h>

@@ -16,7 +16,7 @@ void Examine(std::string_view text) {
   const Status status = Verify(*graph);
   fuzz::Require(status.ok(), "an imported graph is not legal: {}",
                 status.ok() ? "" : status.message());
-  // What a caller passes is told apart by uids.
+  // Tensors that a caller passes are told apart by uids.
   for (const auto& ids : {Inputs(*graph), Outputs(*graph)})
     for (const TensorId id : ids)
       fuzz::Require((*graph)[id].uid >= 0, "%{} has no uid", (*graph)[id].name);

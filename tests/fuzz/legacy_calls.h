@@ -29,7 +29,7 @@
 
 namespace kiln::fuzz {
 
-// What memory on the device is to be: null where calls could compute on it.
+// Memory on the device, as calls get it: null where they could compute on it.
 enum class DeviceMemory : uint8_t { kNull, kAny };
 
 class LegacyCalls {

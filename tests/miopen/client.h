@@ -14,7 +14,7 @@
 
 namespace kiln::testing {
 
-// What the header declares must have been called by the program's tests.
+// Functions that the program's tests called: they must be all that the header declares.
 std::set<std::string>& CalledFunctions();
 
 // MIOPEN(Create, &handle) calls miopenCreate. A macro, as the function's name is wanted as well.
@@ -41,7 +41,7 @@ class MiopenTensor {
   miopenTensorDescriptor_t desc_ = nullptr;
 };
 
-// Of a call that succeeded, when the device is done with it.
+// A call that succeeded, when the device is done with it.
 struct Done {
   Done(miopenStatus_t status);  // NOLINT: what calls give
 };

@@ -37,7 +37,7 @@ class MiopenConvolution : public MiopenTest {
               miopenStatusSuccess);
     return {n, c, h, width};
   }
-  // What Find says is true of the algorithms that it names.
+  // The numbers that Find gives are true of the algorithms that it names.
   void CheckPerfs(const Done&, size_t bytes) {
     ASSERT_GE(found_, 1);
     for (int i = 0; i < found_; ++i) {
@@ -169,8 +169,7 @@ TEST_F(MiopenConvolution, BackwardWeights) {
   }
 }
 
-// Of a transposed convolution x is as large as the other's y, and the filter has x's channels
-// first.
+// A transposed convolution's x is as large as the other's y, and the filter has x's channels first.
 TEST_F(MiopenConvolution, Transposed) {
   Init(miopenTranspose);
   const auto x = Tensor({2, 6, 5, 7}), w = Tensor({6, 5, 3, 3});

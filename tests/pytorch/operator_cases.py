@@ -292,7 +292,7 @@ def samples(torch, names):
                 continue
 
             def call(*tensors, op=op, leaves=leaves, form=form, places=places):
-                # What is not differentiated (running statistics) may be written to.
+                # Tensors that are not differentiated (running statistics) may be written to.
                 full = [leaf.detach().clone().to(tensors[0].device, tensors[0].dtype if leaf.is_floating_point() else leaf.dtype)
                         if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
                 for place, tensor in zip(places, tensors):
@@ -305,7 +305,7 @@ def samples(torch, names):
     return cases
 
 
-# What one process has: about as much to compile as each other.
+# Families that one process has: about as much to compile as each other.
 TOGETHER = [["conv1d", "conv2d"], ["conv3d", "fused", "pooling"], ["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"],
             ["layouts", "op_db_conv"], ["batch_norm", "op_db_norm", "other", "modules"], *sequence_cases.TOGETHER]
 FAMILIES = {

@@ -129,7 +129,7 @@ def convolve(torch, x, w, dy, stride, padding):
     return y.detach(), x.grad, w.grad
 
 
-# Of the largest element: operands are rounded to 24, 11 and 8 bits, results of AMP to 8.
+# Errors allowed, in units of the largest element: operands are rounded to 24, 11 and 8 bits, results of AMP to 8.
 ALLOWED = {"float32": 2e-5, "tf32": 4e-3, "bfloat16": 2e-2}
 
 

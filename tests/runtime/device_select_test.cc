@@ -18,7 +18,7 @@ namespace {
 
 using Environment = std::map<std::string, std::string>;
 
-// What `body` returns in a process that has `environment`.
+// The text that `body` returns in a process that has `environment`.
 std::string Ask(const Environment& environment, const std::function<std::string()>& body) {
   int ends[2];
   if (::pipe(ends) != 0) return "no pipe";

@@ -18,7 +18,7 @@ struct RecordedLaunch {
   Stream stream;
 };
 
-// What stands for a graph: nodes at addresses that stay, in order.
+// The fake device's graph: nodes at addresses that stay, in order.
 using FakeGraph = std::deque<RecordedLaunch>;
 
 class FakeDevice : public Device {

@@ -148,7 +148,7 @@ std::vector<Row> MatmulRows() {
   return rows;
 }
 
-// Of complex numbers; of the other modes ours takes more, of real numbers too.
+// Reductions of complex numbers; of the other modes ours takes more, of real numbers too.
 std::vector<Row> ReductionRows() {
   std::vector<Row> rows;
   for (const auto& [name, mode] : {std::pair{"add", CUDNN_REDUCE_TENSOR_ADD},

@@ -36,8 +36,8 @@ constexpr auto kDocumented = "the reference documents the status that ours gives
 constexpr auto kEarlier =
     "ours refuses what NVIDIA's accepts here and refuses, or misreads, when it is used";
 
-// What a row of norms changes of a whole set: attributes that are left off, and others in the place
-// of theirs.
+// A set of operands as a row of norms changes it: some attributes are left off, and others stand in
+// the place of theirs.
 using Operands = Client::Operands;
 Operands But(Operands operands, const Ints& without, const Operands& instead = {}) {
   for (const int64_t name : without) operands.erase(static_cast<int>(name));

@@ -487,7 +487,7 @@ TEST(NvidiaParts, StatusesAreThoseOf928OrTheReasonIsKnown) {
   }
 }
 
-// What was not set reads as its default, and a rope dim of 0 as what it stands for.
+// An attribute that was not set reads as its default, and a rope dim of 0 as what it stands for.
 TEST(NvidiaParts, RopeReadsBack) {
   const Library ours("api/libcudnn.so.9");
   ASSERT_TRUE(ours.loaded()) << dlerror();

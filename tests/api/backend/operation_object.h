@@ -25,7 +25,8 @@ struct Numbers {
   std::vector<double> values;
 };
 
-// What to make: a kind and its attributes, tensors, numbers or other descriptors.
+// A descriptor to make: its kind and its attributes, which are tensors, numbers or other
+// descriptors.
 struct Object;
 struct Attribute {
   int name;

@@ -113,7 +113,7 @@ TEST(Reordering, Int8x32Biases) {
       });
 }
 
-// What one graph stores and another reads: our order is that of the strides.
+// F16x16 is what one graph stores and another reads: our order is that of the strides.
 TEST(Reordering, F16x16IsTheOrderOfTheStrides) {
   const std::vector<int64_t> dims = {2, 3, 16, 32};
   ExpectOrder<float>({.order = CUDNN_TENSOR_REORDERING_F16x16, .dims = dims, .seen = dims},

@@ -1,5 +1,5 @@
-// What NVIDIA's library takes of side operands with other extents than usual, ours takes too, but
-// where the table below says why not. The answers of NVIDIA's 9.19 are side_operands.tsv, which
+// Side operands with other extents than usual: ours takes what NVIDIA's library takes, but where
+// the table below says why not. The answers of NVIDIA's 9.19 are side_operands.tsv, which
 // `ask_side_operands` writes.
 #include "tests/api/backend/side_operands.h"
 
@@ -32,7 +32,7 @@ std::map<std::string, SideAnswer> Record() {
   return record;
 }
 
-// Of the key, with blanks in the place of tabs.
+// Rows in which ours differs: `pattern` is that of the key, with blanks in the place of tabs.
 struct Exception {
   const char* pattern;
   const char* why;

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What a libcudnn exports: exactly the functions of its version script, each with its version node, under its
-# SONAME. Arguments: the library, the script, the generation.
+# A libcudnn exports exactly the functions of its version script, each with its version node, under its SONAME.
+# Arguments: the library, the script, the generation.
 set -eu
 library=$1 script=$2 node=libcudnn.so.$3
 fail() { echo "FAIL: $*" >&2; exit 1; }

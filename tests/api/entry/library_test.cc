@@ -37,7 +37,7 @@ TEST(Library, SaysWhichVersionItIs) {
   EXPECT_NE(cudnnGetProperty(MAJOR_VERSION, nullptr), CUDNN_STATUS_SUCCESS);
 }
 
-// What cudnnGetVersion, cudnnGetProperty and the log say with the variable set.
+// The version in cudnnGetVersion, cudnnGetProperty and the log, with the variable set.
 struct Said {
   size_t version;
   int major, minor, patch;

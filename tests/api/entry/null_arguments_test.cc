@@ -140,7 +140,7 @@ class NullArguments : public ::testing::Test {
     EXPECT_NE(found, names.end()) << row.function << " " << row.parameter;
     return static_cast<int>(found - names.begin());
   }
-  // What NVIDIA's library answers or does, in a child.
+  // The answer of NVIDIA's library, or what it does, in a child.
   static std::string InChild(void* library, const NullRow& row) {
     const pid_t child = fork();
     if (child == 0) {

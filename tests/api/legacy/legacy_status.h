@@ -1,4 +1,4 @@
-// What a legacy call answered, of either generation: 9 has finer statuses, by the thousand.
+// Answers of legacy calls, of either generation: 9 has finer statuses, by the thousand.
 #pragma once
 
 #include <cudnn.h>

@@ -24,7 +24,7 @@
 namespace kiln::testing {
 namespace {
 
-// What a process wrote to its log that opened the library and ran `client` on it.
+// The log of a process that opened the library and ran `client` on it.
 std::string LogOf(const std::string& library, const std::function<void(void*)>& client) {
   const std::string path = ::testing::TempDir() + "/api_log.txt";
   std::ofstream(path).close();
@@ -261,8 +261,8 @@ std::string Plain(const LoggedArgument& argument, const std::string& name) {
   return std::string(static_cast<size_t>(argument.depth), '>') + text;
 }
 
-// What the log says of calls that it has in both libraries: NVIDIA's writes a second message behind
-// calls of the backend, which has their status alone.
+// The calls that the log has in both libraries: NVIDIA's writes a second message behind calls of
+// the backend, which has their status alone.
 std::vector<LoggedCall> CallsOf(const std::string& log) {
   std::vector<LoggedCall> calls;
   for (LoggedCall& call : ParseLog(log, "i! ")) {

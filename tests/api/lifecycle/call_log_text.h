@@ -48,7 +48,7 @@ inline LoggedArgument ParseArgument(const std::string& text) {
   argument.depth = static_cast<int>(begin / 4) - 1;
   argument.line = text.substr(begin);
   argument.name = argument.line.substr(0, argument.line.find(": "));
-  // What stands behind the key, up to the next semicolon.
+  // The text behind the key, up to the next semicolon.
   const auto part = [&](const std::string& key) -> std::string {
     const size_t at = argument.line.find(key);
     if (at == std::string::npos) return "";

@@ -1,4 +1,4 @@
-// What the API log says while a test runs, by cudnnSetCallback.
+// The text of the API log while a test runs, by cudnnSetCallback.
 #pragma once
 
 #include <cudnn.h>
@@ -7,7 +7,7 @@
 
 namespace kiln::testing {
 
-// What is logged while it lives, or until it is stopped.
+// The messages that are logged while it lives, or until it is stopped.
 class Listening {
  public:
   Listening() {

@@ -1,6 +1,6 @@
-// What a refusal says, and to whom: cuDNN's log has each with its reason; Kiln's own the first of
-// each kind, on stderr, at KILN_LOG=warn. Of either generation, in processes of their own, since
-// both logs are of a process.
+// The words of a refusal, and who gets them: cuDNN's log has each with its reason; Kiln's own the
+// first of each kind, on stderr, at KILN_LOG=warn. The tests are of either generation, in processes
+// of their own, since both logs are of a process.
 #include "api/lifecycle/refusals.h"
 
 #include <cudnn.h>
@@ -108,7 +108,7 @@ void Refused() {
   cudnnDestroyTensorDescriptor(tensor);
 }
 
-// What a process with these variables writes to stderr.
+// The stderr of a process with these variables.
 std::string StderrOf(const std::vector<std::pair<const char*, const char*>>& variables) {
   const std::string path = ::testing::TempDir() + "/stderr";
   const pid_t child = fork();

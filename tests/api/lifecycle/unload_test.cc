@@ -22,7 +22,7 @@ namespace {
 
 constexpr unsigned kSecondsToHang = 60;
 
-// What a client calls, by name, so that it can be gone.
+// The functions that a client calls, by name, so that the library can be gone.
 class Library {
  public:
   explicit Library(const char* generation) {

@@ -63,7 +63,8 @@ TEST(BackgroundTest, TheEndWaitsForWhatHasBegunAndDropsTheRest) {
   EXPECT_LT(done, 10);
 }
 
-// Of four wished for one is had; of none nothing is done, and later work has its chance again.
+// Background wishes for four threads and has one; where it has none nothing is done, and later work
+// has its chance again.
 TEST(BackgroundTest, GoesOnWithTheThreadsThatThereAre) {
   Background background(4);
   std::atomic<int> done = 0;

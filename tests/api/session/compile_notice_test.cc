@@ -1,4 +1,4 @@
-// What a client that waited for a compiler is told, when and how often.
+// The notice for a client that waited for a compiler: its words, when and how often it comes.
 #include "api/session/compile_notice.h"
 
 #include <gtest/gtest.h>

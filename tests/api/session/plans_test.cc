@@ -113,7 +113,7 @@ class Plans : public testing::Test {
     return graph;
   }
 
-  // Of mode A.
+  // Engine configurations of mode A.
   static std::vector<Desc> Configs(const Desc& graph, int32_t sm_count = -1,
                                    const Desc* device = nullptr) {
     Desc heur(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -218,7 +218,7 @@ TEST_F(Plans, AreRestoredWithoutACompiler) {
   ASSERT_EQ(plan.status(), CUDNN_STATUS_SUCCESS) << plan.error();
   EXPECT_EQ(PlanJson(plan), json);
   EXPECT_EQ(Execute(plan), CUDNN_STATUS_SUCCESS) << LastError();
-  // What was never compiled says so.
+  // A plan that was never compiled says so.
   Desc other(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   Desc x = Tensor(1, {3, 5}), y = Tensor(2, {3, 5});
   Desc tan = Pointwise(CUDNN_POINTWISE_TAN, x, nullptr, y);

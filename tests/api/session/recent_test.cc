@@ -1,4 +1,4 @@
-// What Recent keeps, what it forgets, and that what was found outlives its place.
+// Recent: what it keeps, what it forgets, and that what was found outlives its place.
 #include "api/session/recent.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ TEST(RecentTest, KeepsTheFirstOfTwoThatMissedAtOnce) {
   EXPECT_EQ(*recent.Find("a"), 1);
 }
 
-// What was found stays whole while others push it out.
+// A value that was found stays whole while others push it out.
 TEST(RecentTest, AValueOutlivesItsPlace) {
   Recent<int> recent(1);
   recent.Insert("a", Value(7));

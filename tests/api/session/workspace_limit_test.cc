@@ -28,7 +28,7 @@ Graph LongSum() {
   return *b.Finish();
 }
 
-// What is between the products has to be stored.
+// Two products: the tensor between them has to be stored.
 Graph Chain() {
   GraphBuilder b("chain");
   const TensorId a = b.Input("a", DType::kF16, {1, 128, 64}),

@@ -1,6 +1,6 @@
 // The libraries that stand beside libcudnn.so: each is opened by itself, has the functions of its
 // version script as symbols of its own, which do what libcudnn.so's do.
-// Of the environment: SUBLIBRARIES, their paths; LIBRARY and SCRIPT, libcudnn.so's path and version
+// The environment has SUBLIBRARIES, their paths; LIBRARY and SCRIPT, libcudnn.so's path and version
 // script.
 #include <cudnn.h>
 #include <dlfcn.h>

@@ -52,7 +52,7 @@ TEST(DeterminismTest, GradientsOfAttentionAddInAnyOrder) {
       const std::vector<Offer> offers = OffersFor(graph, {.mode = mode});
       ASSERT_FALSE(offers.empty());
       EXPECT_TRUE(offers[0].any_order) << test << ": " << offers[0].engine;
-      // What a client gets that filters by the note.
+      // A client that filters by the note gets this offer.
       const auto ordered = std::ranges::find(offers, false, &Offer::any_order);
       ASSERT_NE(ordered, offers.end()) << test;
       EXPECT_EQ(ordered->engine, "attention_grad_sm90") << test;

@@ -60,7 +60,7 @@ TEST_F(GroupBenchTest, WhatIsNotWrittenIsSeen) {
   EXPECT_NE(status.message().find("nan"), std::string::npos) << status.message();
 }
 
-// What a scatter writes in part holds its input before each run.
+// A tensor that a scatter writes in part holds its input before each run.
 TEST_F(GroupBenchTest, MemoryThatIsReadAndWrittenStartsAsTheInput) {
   graph::GraphBuilder b("scatter");
   const auto x = b.Input("x", DType::kF32, {100}), before = b.Input("before", DType::kF32, {1000});

@@ -139,7 +139,7 @@ TEST_F(RecordStoreTest, WhatWasRejectedIsKnownAndNotUsed) {
   store.Add(rejected);
   EXPECT_EQ(store.Best(group_, target_), ranked_[2]);
   EXPECT_EQ(std::ranges::count_if(store.Known(group_, target_, problem_), &Record::is_rejected), 1);
-  // Of another build it says only that its time is not to be trusted.
+  // A rejection by another build says only that its time is not to be trusted.
   rejected.library = "another";
   rejected.date = "2027";
   rejected.engine = ranked_[2].engine == ranked_[1].engine ? rejected.engine : "contract_simt";

@@ -1,6 +1,6 @@
-// What C++ makes of the emitted expressions is what the interpreter makes of the kernel:
-// precedence, conversions, literals and lazy evaluation, on a thousand random expressions and edge
-// values of the arguments.
+// C++ makes of the emitted expressions what the interpreter makes of the kernel: precedence,
+// conversions, literals and lazy evaluation, on a thousand random expressions and edge values of
+// the arguments.
 #include <gtest/gtest.h>
 
 #include <cmath>

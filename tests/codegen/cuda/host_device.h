@@ -1,5 +1,5 @@
-// What the prelude and emitted kernels take from CUDA, for the host's compiler: tests run their
-// portable forms on the CPU. __CUDA_ARCH__ is one that has none of the newer instructions.
+// Names that the prelude and emitted kernels take from CUDA, for the host's compiler: tests run
+// their portable forms on the CPU. __CUDA_ARCH__ is one that has none of the newer instructions.
 #pragma once
 
 #include <algorithm>

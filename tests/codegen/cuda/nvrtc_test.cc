@@ -107,7 +107,7 @@ class NvrtcTest : public testing::Test {
   const runtime::Nvrtc* nvrtc_ = nullptr;
 };
 
-// What a device file includes is all that it needs.
+// A device file includes all that it needs.
 TEST_F(NvrtcTest, EachDeviceFileCompilesWithWhatItIncludes) {
   const std::span<const DeviceFile> files = DeviceFiles();
   ASSERT_GT(files.size(), 70U);

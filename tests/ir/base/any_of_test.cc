@@ -38,7 +38,7 @@ TEST(AnyOf, TakesEachAlternative) {
   EXPECT_EQ(std::get<int>(any), 9);
 }
 
-// What converts to an alternative is none: a variant of attributes must not guess.
+// A type that converts to an alternative is none: a variant of attributes must not guess.
 TEST(AnyOf, TakesNothingElse) {
   static_assert(std::is_convertible_v<std::string, Any>);
   static_assert(!std::is_convertible_v<const char*, Any>);

@@ -1,4 +1,4 @@
-// What was meant by a word that is no name: by its beginning, by a letter, by a part.
+// Names that a word that is none may have meant: by its beginning, by a letter, by a part.
 #include "ir/base/similar_names.h"
 
 #include <gmock/gmock.h>

@@ -328,8 +328,8 @@ TEST(ImportRecorded, ABlockMaskIsTheLastOperandOfAttention) {
       << Print(*graph);
 }
 
-// What a caller passes needs a uid: those of the text that have none, or a negative one, get the
-// next free number; two tensors of one negative uid stay one memory.
+// A tensor that a caller passes needs a uid: those of the text that have none, or a negative one,
+// get the next free number; two tensors of one negative uid stay one memory.
 TEST(ImportAny, GivesUidsWhereThereAreNone) {
   const auto uids = [](const char* tensors) {
     const auto graph =

@@ -24,7 +24,8 @@ TensorId Add(Graph& g, const char* name, DType dtype, const Dims& dims) {
                       .strides = PackedStrides(dims)});
 }
 
-// What the graph's text evaluates to; empty after a failure. The text must read back as it is.
+// The numbers that the graph's text evaluates to; empty after a failure. The text must read back as
+// it is.
 Numbers Evaluated(Graph g, const TensorValues& inputs, TensorId result) {
   g.name = "g";
   const Status verified = Verify(g);

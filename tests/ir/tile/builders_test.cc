@@ -87,7 +87,7 @@ TEST(TileBuilders, IntegerTypesMeet) {
   EXPECT_EQ(Lt(l, i)->type, DType::kBool);
 }
 
-// What an engine must not build stops it at the place.
+// An expression that an engine must not build stops it at the place.
 TEST(TileBuildersDeathTest, WrongTypesFailACheck) {
   setenv("KILN_ABORT_ON_CHECK", "1", 1);
   ResetEnvForTest();

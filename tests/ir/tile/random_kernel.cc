@@ -162,7 +162,7 @@ class Generator {
     return Operation(Pick(kComparisons), kCompute[Below(4)], DType::kBool, depth);
   }
 
-  // Of any type: storage types come from memory or a cast.
+  // A value of any type: storage types come from memory or a cast.
   Expr AnyValue(int depth) {
     const DType t = Pick(kAll);
     for (const DType c : kCompute)

@@ -121,7 +121,7 @@ TEST(TileVerify, BadBodiesGetTheirSentence) {
   }
 }
 
-// Of a call: what stands in the place of HEAD, PARTS, and around it.
+// Each row is a call: the text in the place of HEAD, that of PARTS, and what stands around it.
 TEST(TileVerify, BadCallsGetTheirSentence) {
   struct Row {
     const char *before, *head, *parts, *after;

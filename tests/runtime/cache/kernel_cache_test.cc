@@ -354,7 +354,7 @@ TEST_F(KernelCacheTest, AStoreBeyondTheLimitPrunes) {
   EXPECT_FALSE(fs::exists(Entry("k0")));
 }
 
-// Of so many entries a process looks at some, as it stores its first.
+// A process looks at some of so many entries, as it stores its first.
 TEST_F(KernelCacheTest, ManyEntriesAreEstimated) {
   constexpr size_t kEntries = 1500;
   KernelCache writer(Options());

@@ -1,5 +1,5 @@
-// What a kernel is said to cost is its own compiling, not the wait for that of others: searches are
-// planned by it. Over an NVRTC that compiles nothing and takes its time (//tests/support).
+// A kernel is said to cost its own compiling, not the wait for that of others: searches are planned
+// by it. The test runs over an NVRTC that compiles nothing and takes its time (//tests/support).
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 

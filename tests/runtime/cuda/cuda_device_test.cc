@@ -59,7 +59,7 @@ const CuContext kPrimary = FakeContext(1);
 const CuContext kCallers = FakeContext(2);
 const CuContext kOfGpu1 = FakeContext(1000);
 
-// Of graphs: nodes are their numbers from 1 on, one behind the other.
+// Nodes of the fake graphs: they are their numbers from 1 on, one behind the other.
 struct FakeNodes {
   std::vector<CuKernelNodeParams> params;
   size_t roots = 0;  // beside the first
@@ -215,8 +215,8 @@ void RecordAndFail(CuResult (*&function)(Args...)) {
   function = [](Args...) { return RECORD(kSymbols[kNumber]), CuResult{1}; };
 }
 
-// Of the driver that MinimalLaunchCallsNothingElse meets, all but finding the device, asking for
-// the caller's context and the three calls that are allowed records itself and fails.
+// The driver that MinimalLaunchCallsNothingElse meets: all but finding the device, asking for the
+// caller's context and the three calls that are allowed records itself and fails.
 Driver MinimalDriver() {
   const Driver whole = FakeDriver();
   Driver d;
@@ -302,7 +302,7 @@ TEST_F(CudaDeviceTest, RatesThatTheDriverHasNotAreZero) {
   ASSERT_TRUE(device.ok()) << device.status().message();
   EXPECT_EQ((*device)->target().clock_hz, 0);
   EXPECT_EQ((*device)->target().multiprocessors, 132);
-  // What it has to tell.
+  // The driver has to tell the number of multiprocessors.
   gpu.unknown_attributes = {CuDeviceAttribute::kMultiprocessorCount};
   EXPECT_FALSE(OpenCudaDevice(driver_, 0, compiler_).ok());
 }

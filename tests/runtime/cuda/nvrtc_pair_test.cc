@@ -30,7 +30,7 @@ class NvrtcPairTest : public testing::Test {
     nvrtc_ = *nvrtc;
   }
 
-  // What each kernel becomes, compiled by as many threads at once.
+  // The cubins of all kernels, compiled by kThreads threads at once.
   static std::vector<std::string> CompileAll(NvrtcPair& pair) {
     std::vector<std::string> cubins(kKernels);
     std::atomic<int> next = 0;

@@ -1,7 +1,7 @@
-// What Get says of the algorithms of a convolution is what calls then need: over random geometries,
-// on a driver that runs nothing (an H200's plans) and on the CPU device. An algorithm's size is
-// enough whatever the factors and the pointers' alignment are, and a byte less is refused; one
-// algorithm always needs none.
+// Get says of the algorithms of a convolution what calls then need: over random geometries, on a
+// driver that runs nothing (an H200's plans) and on the CPU device. An algorithm's size is enough
+// whatever the factors and the pointers' alignment are, and a byte less is refused; one algorithm
+// always needs none.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -35,7 +35,7 @@ int KernelsIn(const std::string& cache) {
   return count;
 }
 
-// Of work that is named so.
+// The number of records whose work's name begins so.
 int RecordsIn(const std::string& cache, const std::string& work = "") {
   int count = 0;
   std::error_code error;
@@ -135,7 +135,8 @@ TEST(FindBounded, DISABLED_InAProcess) {
   EXPECT_EQ(cudnnDestroy(handle), kOk);
 }
 
-// Of small problems only what the best algorithm of each runs: a kernel, and one that adds slices.
+// Find compiles for small problems only what the best algorithm of each runs: a kernel, and one
+// that adds slices.
 TEST(FindBounded, CompilesWhatRunsAndNothingInASecondProcess) {
   constexpr int kFinds = 9;
   FindIn({.cache = "off", .mode = "off"});  // does not search
@@ -166,7 +167,7 @@ TEST(FindBounded, DISABLED_WithoutACompiler) {
   EXPECT_EQ(cudnnDestroy(handle), kOk);
 }
 
-// What failed to compile is not said to run.
+// An algorithm that failed to compile is not said to run.
 TEST(FindBounded, TellsWhatCannotBeCompiled) {
   FindIn({.cache = "no_compiler"}, "WithoutACompiler");
 }

@@ -97,7 +97,7 @@ TEST_F(LegacyCalls, OpTensorKnowsItsTable) {
       cudnnSetOpTensorDescriptor(op, CUDNN_OP_TENSOR_ADD, CUDNN_DATA_HALF, CUDNN_NOT_PROPAGATE_NAN),
       kOk);
   EXPECT_TRUE(IsNotSupported(run(t, t)));
-  // Of A alone.
+  // The square root takes A alone.
   ASSERT_EQ(cudnnSetOpTensorDescriptor(op, CUDNN_OP_TENSOR_SQRT, CUDNN_DATA_FLOAT,
                                        CUDNN_NOT_PROPAGATE_NAN),
             kOk);

@@ -212,7 +212,7 @@ TEST_F(LegacyConvolutions, FindReplacesPlans) {
   EXPECT_TRUE(IsBadParam(Forward(kPrecomp, 127))) << "nobody was told less than 128";
   kiln::api::SetFakeWorkspace(128);  // a smaller plan is there
   EXPECT_EQ(Forward(kPrecomp, 128), kOk);
-  // Of a workspace that is too small Find says so.
+  // Find says that a workspace is too small.
   ASSERT_EQ(
       cudnnFindConvolutionForwardAlgorithmEx(handle_, x_, Memory(0), w_, Memory(1), conv_, y_,
                                              Memory(2), 8, &count, perfs.data(), Memory(3), 191),

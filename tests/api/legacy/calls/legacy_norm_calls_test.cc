@@ -9,7 +9,7 @@
 
 namespace {
 
-// What a call takes; each test changes one thing.
+// Arguments of a call; each test changes one thing.
 struct NormCall {
   cudnnBatchNormMode_t mode = CUDNN_BATCHNORM_SPATIAL;
   cudnnBatchNormOps_t ops = CUDNN_BATCHNORM_OPS_BN;
@@ -92,7 +92,7 @@ TEST_F(LegacyNorms, GoodCallsSucceed) {
     EXPECT_EQ(Backward(good_), kOk) << ops;
   }
   EXPECT_EQ(Inference(good_), kOk);
-  // What plain normalization does not use may be missing.
+  // Arguments that plain normalization does not use may be missing.
   good_.ops = CUDNN_BATCHNORM_OPS_BN;
   good_.z = nullptr;
   good_.activation = nullptr;

@@ -1,5 +1,5 @@
-// What descriptors of recurrent networks, their data, attention and CTC losses were set to is what
-// the getters give back, in both generations. Values that 9.19 gives back of others are those of
+// The getters of descriptors of recurrent networks, their data, attention and CTC losses give back
+// what was set, in both generations. Values that 9.19 gives back of others are those of
 // nvidia_rnn_test and nvidia_attention_test.
 #include <cudnn.h>
 #include <gtest/gtest.h>

@@ -150,7 +150,7 @@ TEST_F(RnnDescriptors, WeightsLieWhereTheLayoutHasThem) {
   EXPECT_EQ(offsets(3, 8), (std::array<intptr_t, 2>{0, 0}));
 }
 
-// What PyTorch demands of it: matrices and biases of one kind are one behind the other.
+// PyTorch demands of the weights that matrices and biases of one kind are one behind the other.
 TEST_F(RnnDescriptors, GatesOfAKindFollowOneAnother) {
   for (const int cell : {CUDNN_RNN_RELU, CUDNN_RNN_TANH, CUDNN_LSTM, CUDNN_GRU}) {
     ASSERT_EQ(Set({.cell = cell, .direction = 1, .layers = 2}), kOk);

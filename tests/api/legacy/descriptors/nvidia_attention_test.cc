@@ -441,7 +441,7 @@ std::vector<Row> RefusedRows() {
 
 // ---- both
 
-// What a library did, in a process of its own: it may crash.
+// The text of what a library did, in a process of its own: it may crash.
 std::string Transcript(void* library, const Row& row, cudnnHandle_t handle) {
   int ends[2];
   if (pipe(ends) != 0) return "no pipe";
