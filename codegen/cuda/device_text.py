@@ -12,7 +12,7 @@ import sys
 
 _ROOT = "codegen/cuda/device/"
 _INCLUDE = re.compile(r'^#include "([^"]+)"\n', re.MULTILINE)
-_ROWS = re.compile(r'(?P<macros>(?:^#define [^\n]*\n)+)^#include "(?P<file>[^"]+\.def)"\n', re.MULTILINE)
+_ROWS = re.compile(r'(?P<macros>(?:^#define (?:[^\n\\]|\\\n)*\n)+)^#include "(?P<file>[^"]+\.def)"\n', re.MULTILINE)
 _MACRO = re.compile(r"^#define (\w+)\(([^)]*)\) (.*)$", re.MULTILINE)
 _ROW = re.compile(r"^(\w+)\(([^()]*)\)(\s*//.*)?$")
 _NO_TEXT = re.compile(r'^#pragma once\n|^#include "[^"]+"\n(?:\n(?!#include))?', re.MULTILINE)
@@ -25,7 +25,7 @@ def name_of(path):
 def expand(match):
     """The rows of a .def as the macros above its include spell them, with the comments of those that they take."""
     macros = {name: ([p.strip() for p in parameters.split(",")], body)
-              for name, parameters, body in _MACRO.findall(match.group("macros"))}
+              for name, parameters, body in _MACRO.findall(re.sub(r"\s*\\\n\s*", " ", match.group("macros")))}
     lines, comments = [], []
     with open(match.group("file"), encoding="utf-8") as file:
         text = file.read()

@@ -434,7 +434,8 @@ class Planner {
     if (swaps) PutPixelsLeft();
     if (plan_.images > 1) {
       plan_.batches *= plan_.images;
-      for (const char* member : {contract::inner_batches, swaps ? "right_inner" : "left_inner"})
+      for (const ShapeMember& member :
+           {contract::inner_batches, swaps ? contract::right_inner : contract::left_inner})
         plan_.shape.emplace_back(member, plan_.images);
     }
     AddWalkMembers(attrs, walks, plan_.right.is_pixels);
