@@ -79,7 +79,7 @@ bool AttentionGradFunctions::IsShifted() const {
   return !view.Same(view.Producer(a_.exp)->inputs[0], a_.shifted);
 }
 
-// What masks let through.
+// Binds the scores that masks let through.
 void AttentionGradFunctions::BindMasks(ValueScope& values, const Index& at,
                                        const std::vector<ScoreMask>& masks) const {
   for (const ScoreMask& mask : masks)

@@ -112,8 +112,8 @@ Status CheckOperands(const Graph& g, const AttentionGrad& a, int64_t most_depth)
   return {};
 }
 
-// What lies in memory by places of the scores, of what these are made of, but for the operands and
-// what rows have; nothing behind `until` is looked at.
+// Tensors in memory by places of the scores that these are made of, but for the operands and what
+// rows have; nothing behind `until` is looked at.
 std::set<TensorId> ReadByPlace(const Graph& g, const AttentionGrad& a,
                                std::vector<TensorId> pending,
                                std::initializer_list<TensorId> until) {
@@ -135,7 +135,7 @@ std::set<TensorId> ReadByPlace(const Graph& g, const AttentionGrad& a,
   return found;
 }
 
-// Of all that is made.
+// The same for all that the gradient makes.
 std::set<TensorId> ReadByPlace(const Graph& g, const AttentionGrad& a) {
   std::vector<TensorId> pending;
   for (const graph::NodeId n : a.members) {

@@ -86,8 +86,8 @@ int64_t GradSm80::SharedBytes(const Plan& p) {
          ByteElements(p);
 }
 
-// What there is room for, the fastest first. Blocks of 128 queries need the registers that columns
-// of dk and dv take at depth 128; beyond that more warps share them.
+// Tiles, the fastest first; the first that there is room for is taken. Blocks of 128 queries need
+// the registers that columns of dk and dv take at depth 128; beyond that more warps share them.
 struct GradTile {
   int warps, stages, queries, most_depth, share;
 };

@@ -39,7 +39,7 @@ void AddStream(const Sm90Context& x, ShapeMembers& shape) {
   shape.Add("tile_steps", x.plan.k_steps);
   shape.Add("worker_steps", steps / workers);
   shape.Add("longer_workers", steps % workers);
-  // Of `n` neighbouring steps the first and the last may belong to tiles of others.
+  // The first and the last of `n` neighbouring steps may belong to tiles of others.
   shape.Add("worker_tiles", CeilDiv(CeilDiv(steps, workers) - 1, x.plan.k_steps) + 1);
 }
 

@@ -25,8 +25,8 @@ int64_t Bf16Mask(const graph::Graph& graph, const std::vector<graph::TensorId>& 
 using ReduceNeighbour = std::function<void(tile::Block& out, ValueScope& values, const Index& at,
                                            const tile::Expr& neighbour)>;
 
-// What follows the parameters of function store(values[vector], batch, split, left, right): the
-// neighbours along left (or right) through the epilogue to memory.
+// Code that follows the parameters of function store(values[vector], batch, split, left, right):
+// the neighbours along left (or right) through the epilogue to memory.
 void StoreNeighbours(KernelBuilder& b, ContractionEpilogue& epilogue, tile::Block& out,
                      const std::string& values, DType type, int vector, const tile::Expr& batch,
                      const tile::Expr& left, const tile::Expr& right,

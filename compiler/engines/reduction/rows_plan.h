@@ -25,7 +25,7 @@ struct RowsPlan {
     // Quotients of wide tensors and values of the row that one reciprocal a row replaces: results
     // of 16 bits and less do not tell the difference.
     std::vector<graph::NodeId> quotients;
-    // Of a stage whose one reduction is squared distances from the mean of a sum of the stage
+    // Set for a stage whose one reduction is squared distances from the mean of a sum of the stage
     // before, and which needs nothing else of the row: threads can take theirs from means of their
     // own, as soon as they have the sum, so that one round between threads finishes both.
     std::optional<Moment> moment;
@@ -43,7 +43,7 @@ struct RowsPlan {
 
   bool IsHeld(graph::TensorId leaf) const;
   bool IsShifted(size_t r) const { return std::ranges::find(shifted, r) != shifted.end(); }
-  // Of all that is held.
+  // Bytes of all that is held of a row.
   int64_t BytesOfRow() const;
   // Bytes of the smallest copy, where all that is held comes as copies of 4, 8 or 16; else 0.
   int64_t LeastChunk() const;
@@ -77,7 +77,7 @@ struct RowsShape {
   // Blocks of a multiprocessor that walk all rows, and read the next one while they compute one; 0:
   // a block for each few rows.
   int resident = 0;
-  // Of blocks that walk: rows that have room in shared memory, where threads cannot hold one and
+  // In blocks that walk: rows that have room in shared memory, where threads cannot hold one and
   // the next. 0: registers hold both. With 1, parts of the next row come as this one's are stored.
   int ring = 0;
 

@@ -35,7 +35,7 @@ class RowsTotals {
 
   // Partial results a lane, for each row, set to the identity.
   void DeclareParts(tile::Block& out, size_t r, Parts& parts);
-  // What the thread's lanes have.
+  // Folds what the thread's lanes have.
   void FoldLanes(tile::Block& body, const RowsPlan::Stage& stage, const Parts& parts);
   // What the team has. `turn`: of a block that walks, the number of tiles before.
   void Combine(tile::Block& body, const RowsPlan::Stage& stage, const std::optional<Joint>& joint,
