@@ -16,8 +16,8 @@
 
 namespace kiln::compiler {
 
-// The gain that a kernel of its own must bring, and the one that does not count among preferred
-// ones.
+// The ratio of times that a kernel of its own must gain, and the one that does not count among
+// preferred ones.
 inline constexpr double kWorthAKernel = 1.10;
 inline constexpr double kAsGood = 1.02;
 

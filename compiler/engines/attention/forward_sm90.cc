@@ -151,7 +151,7 @@ int64_t BesideBytes(const Plan& p, int panels) {
   return int64_t{p.tile.groups} * (panels * (kPanelBytes + 16) + 8);
 }
 
-// As many stages as fit, the panels of two blocks at most; none if not those of one.
+// As many panels as fit, those of two blocks at most; none if not those of one.
 int Sm90::Plan::beside_stages() const {
   if (!has_beside() || tile.keys % kPanel != 0) return 0;
   const int of_block = tile.keys / kPanel;

@@ -45,14 +45,14 @@ struct AttentionGradProblem {
   }
   // Sums of dq lie where its rows of f32 do, whole blocks of both (TakeSumsPlace).
   bool sums_in_place = false;
-  // Of operands of f32 sums are rows, with the scale in them, and not in the order of fragments;
-  // and where a tile has all keys it is alone to store them, so that none are zero before.
+  // Sums of f32 operands are rows, with the scale in them, and not in the order of fragments; and
+  // where a tile has all keys it is alone to store them, so that none are zero before.
   bool is_wide = false, is_alone = false;
   int64_t sum_rows = 0, sum_columns = 0;  // of a head
   int64_t sums() const {
     return is_wide ? heads() * group * sum_rows * sum_columns : blocks() * queries_tile * depth;
   }
-  // Of dk and dv, where they are added up; blocks of either.
+  // Parts of dk and dv, where they are added up; blocks of either.
   int64_t part_blocks(bool of_values) const {
     return heads() / pairs(of_values) * kept_parts(of_values) * key_tiles();
   }

@@ -30,7 +30,7 @@ RowFunction BeginPlace(KernelBuilder& b, const std::string& name) {
   return p;
 }
 
-// The place of rows by whether their first and last elements are there.
+// A row's offset, and whether its first and last elements are there, from which its place follows.
 struct RowEnds {
   Expr offset;       // of the first
   Expr first, last;  // whether they are

@@ -241,9 +241,8 @@ bool IsOfEach(const Graph& g, const AttentionProblem& p, int64_t back) {
 
 namespace {
 
-// The time that tiles of rows take in the order of attention_tiles, of `blocks` that go back and
-// forth over them: the longest share by the mean one. The last rows see most keys, the first
-// fewest.
+// Imbalance of tiles of rows in the order of attention_tiles, of `blocks` that go back and forth
+// over them: the longest share by the mean one. The last rows see most keys, the first fewest.
 double LongestShare(int64_t heads, int64_t section, int64_t query_tiles, int64_t blocks) {
   std::vector<int64_t> shares(static_cast<size_t>(blocks));
   int64_t tile = 0, sum = 0;

@@ -72,7 +72,7 @@ int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& problem, int
 // Adds numbers of attention_shape: how many heads of the result share one head of each operand.
 void AddSharing(KernelBuilder& b, const Attention& attention, tile::Call& call);
 
-// What a number in memory is before kernels make it the largest absolute value of something:
+// The value of a number in memory before kernels make it the largest absolute value of something:
 // -infinity; 0 where some of these are skipped, because they are hidden and 0.
 struct LargestStart {
   graph::TensorId number = -1;
@@ -80,7 +80,7 @@ struct LargestStart {
 };
 void AddLargestStart(const Group& group, const Target& target, std::span<const LargestStart> all,
                      const char* engine, Lowered& lowered);
-// Of an attention's weights, of which blocks are skipped, and results.
+// Starts for an attention's weights, of which blocks are skipped, and results.
 std::vector<LargestStart> LargestStarts(const Attention& attention);
 
 }  // namespace kiln::compiler

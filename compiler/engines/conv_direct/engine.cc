@@ -288,8 +288,8 @@ double UnitsOfBusiest(const Group& group, const Target& target, const ConvShape&
 
 double CostWithoutRing(const Group& group, const Target& target, const ConvShape& shape,
                        std::span<const int> knobs) {
-  // The share of memory's rate that the windows' reads reach, as measured on an H200: half of it
-  // with tensor cores, whose blocks wait for each row.
+  // Shares of memory's rate that the windows' reads reach, as measured on an H200: half with tensor
+  // cores, whose blocks wait for each row.
   constexpr double kMmaShare = 0.56, kShareOfMemory = 0.95, kPrologueCycles = 1700;
   if (shape.is_wgrad() && TakesWgradMma(group, target, shape))
     return WgradMmaCost(group, target, shape, KnobsOf(knobs));
@@ -343,7 +343,7 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  // The time that the other designs take of groups that the ring makes, beside their models, on an
+  // Factor that the other designs take, beside their models, of groups that the ring makes, on an
   // H200.
   constexpr double kMeasured = 1.7;
   const ConvShape shape = ShapeOf(group);

@@ -50,7 +50,7 @@ struct RecurrenceProduct {
   int depth_warps() const { return warps / row_warps; }
   int rows() const { return 16 * row_tiles * row_warps; }
   int streamed() const { return chunks - held - in_shared; }
-  // In a stack: registers in which some of what comes from below waits, if that is little.
+  // In a stack: registers in which what comes from below waits, if that is little.
   int fetched_registers() const {
     constexpr int kMostPieces = 8;
     const int pieces = columns / 8 * chunks;

@@ -37,7 +37,7 @@ constexpr int64_t kMostVectorsOfLongRows = 16, kLeastChunkOfLongRows = 8;
 // Where blocks have more rows than these one after the other, others compute while one reads.
 constexpr int64_t kTurnsToReadAhead = 4;
 constexpr int kTeamToReadAhead = 128;  // of long rows few are under way: the next is read ahead
-// Rows side by side: bytes of neighbours that are read together, and threads.
+// Limits of rows side by side: bytes of neighbours that are read together, and threads.
 constexpr int64_t kLineBytes = 128, kSectorBytes = 32;
 constexpr int kLeastThreads = 128;
 constexpr int64_t kWantedThreads = 1024;  // of a multiprocessor

@@ -49,7 +49,8 @@ struct RowsPlan {
   int64_t LeastChunk() const;
   // Reductions across rows (row.others), each of which wants a register for every element.
   int columns() const { return static_cast<int>(row.others.size()); }
-  // Of one of their results, unrounded: types of accumulators have shared memory of their own.
+  // Bytes of one of their results, unrounded: types of accumulators have shared memory of their
+  // own.
   int64_t ColumnBytes() const;
   // 32-bit registers that a thread needs to hold `count` vectors of each of `rows`.
   int64_t RegistersFor(int64_t count, int64_t rows = 1) const;
@@ -81,7 +82,7 @@ struct RowsShape {
   // the next. 0: registers hold both. With 1, parts of the next row come as this one's are stored.
   int ring = 0;
 
-  // Of a block; 0 where it always fits in 48 KB.
+  // Shared memory of a block; 0 where it always fits in 48 KB.
   int64_t SharedBytes(const RowsPlan& plan) const {
     constexpr int64_t kTotals = 4 << 10;  // of all warps
     return ring == 0 ? 0 : ring * plan.BytesOfRow() + kTotals;
