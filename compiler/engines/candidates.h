@@ -16,7 +16,8 @@
 
 namespace kiln::compiler {
 
-// What a kernel of its own must gain, and what does not count among preferred ones.
+// The ratio of times that a kernel of its own must gain, and the one that does not count among
+// preferred ones.
 inline constexpr double kWorthAKernel = 1.10;
 inline constexpr double kAsGood = 1.02;
 
@@ -42,7 +43,7 @@ std::vector<Candidate> RankCandidates(const Group& group, const Target& target,
                                       Inputs inputs = Inputs::kExact,
                                       const Declined& declined = {});
 
-// Of the candidate that the model likes best; kNoSeconds where there is none.
+// Seconds of the candidate that the model likes best; kNoSeconds where there is none.
 double LeastSeconds(const std::vector<Candidate>& candidates);
 
 }  // namespace kiln::compiler

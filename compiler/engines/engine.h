@@ -48,8 +48,8 @@ struct Proposal {
   std::vector<int> knobs = {};
   double seconds = kNoSeconds;  // modelled, for ranking only
   int64_t shared_bytes = 0;     // of a block; 0 where it always fits in 48 KB
-  // What heuristics take where the model sees little difference, lowest first, so that layers and
-  // batch sizes share kernels. It never follows from the batch size.
+  // Rank in which heuristics take proposals where the model sees little difference, lowest first,
+  // so that layers and batch sizes share kernels. It never follows from the batch size.
   int preference = kNotPreferred;
 
   static constexpr int kNotPreferred = std::numeric_limits<int>::max();
@@ -78,7 +78,7 @@ struct Engine {
   std::vector<Proposal> (*propose)(const Group& group, const Target& target) = nullptr;
   // Only for clients that name it, whatever its notes say.
   bool on_request = false;
-  // Of an engine that adds in no fixed order: whether the group is spelled as clients spell what
+  // For an engine that adds in no fixed order: whether the group is spelled as clients spell what
   // may come out differently each time. Then it is offered by its cost, and clients who want no
   // such engine filter by its note. Null: only on request.
   bool (*any_order)(const Group& group) = nullptr;
@@ -98,8 +98,8 @@ Inputs InputsOf(const Engine& engine);
 std::vector<int> DefaultKnobs(const Engine& engine);
 // Defaults first, then each knob moved alone, then all moved to their last value.
 std::vector<std::vector<int>> NeighbouringKnobs(const Engine& engine);
-// What the model chooses from and tuning times (compiler/engines/candidates.h): the engine's own
-// list for the group, or NeighbouringKnobs. Never empty.
+// Settings that the model chooses from and tuning times (compiler/engines/candidates.h): the
+// engine's own list for the group, or NeighbouringKnobs. Never empty.
 std::vector<std::vector<int>> CandidateKnobs(const Engine& engine, const Group& group,
                                              const Target& target);
 // The same with their costs.

@@ -50,7 +50,7 @@ class Totals {
   }
 
   bool exist() const { return every_ > 0; }
-  // Of `size` accumulators; loops over them are bound to `bind`.
+  // Declares `size` accumulators; loops over them are bound to `bind`.
   void Declare(tile::Block& out, int64_t size, tile::Bind bind);
   void AfterStep(tile::Block& loop, const tile::Expr& step, const std::string& acc);
   void Finish(tile::Block& out, const std::string& acc);

@@ -30,9 +30,11 @@ namespace contract {
 #define INT(name, value) inline constexpr ShapeMember name = {#name};
 #define DIVISOR(name, value) inline constexpr ShapeMember name = {#name, true};
 // By spatial dimension, the innermost first.
-#define INTS(name, w, h, d) inline constexpr ShapeMember name##_whd[] = {{#name "_w"}, {#name "_h"}, {#name "_d"}};
-#define DIVISORS(name, w, h, d) \
-  inline constexpr ShapeMember name##_whd[] = {{#name "_w", true}, {#name "_h", true}, {#name "_d", true}};
+#define INTS(name, w, h, d) \
+  inline constexpr ShapeMember name##_whd[] = {{#name "_w"}, {#name "_h"}, {#name "_d"}};
+#define DIVISORS(name, w, h, d)                 \
+  inline constexpr ShapeMember name##_whd[] = { \
+      {#name "_w", true}, {#name "_h", true}, {#name "_d", true}};
 #include "codegen/cuda/device/contract/contract_sm90.def"
 
 }  // namespace contract

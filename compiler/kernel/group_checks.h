@@ -1,4 +1,5 @@
-// What kernels that read and write memory as it is ask of a group, and the sentences that say no.
+// Checks of kernels that read and write memory as it is: what they ask of a group, and the
+// sentences that say no.
 #pragma once
 
 #include <initializer_list>

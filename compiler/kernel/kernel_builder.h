@@ -23,7 +23,7 @@ namespace kiln::compiler {
 
 using Index = std::vector<tile::Expr>;  // one expression for each dim of a tensor
 
-// What indices into the graph's tensors are computed in: i32 where it is enough, else i64.
+// The type that indices into the graph's tensors are computed in: i32 where it is enough, else i64.
 DType IndexType(const graph::Graph& graph);
 
 class KernelBuilder {

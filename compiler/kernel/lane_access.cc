@@ -32,7 +32,7 @@ LaneAccess::LaneAccess(const Group& group, std::vector<TensorId> roots, TensorId
   std::vector<char> seen(g.tensors.size());
   for (TensorId id : roots_) {
     wide_ = wide_ && g[id].rank() == g[roots_[0]].rank() && Gather(group, id, seen);
-    // What is stored must be contiguous to be stored wide.
+    // Roots that are stored must be contiguous to be stored wide.
     if (bound_ >= 0 && WalkOf(g[id], 1) != Walk::kBroadcast)
       wide_ = wide_ && WalkOf(g[id], 1) == Walk::kContiguous && MovesWide(g[id], lanes);
   }

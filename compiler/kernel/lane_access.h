@@ -13,8 +13,8 @@ namespace kiln::compiler {
 
 class LaneAccess {
  public:
-  // What `roots` are computed from, up to `bound`, which the engine has in registers (or -1);
-  // `lanes` neighbours along dim 1 at places whose channel is a multiple of `lanes`.
+  // Access to what `roots` are computed from, up to `bound`, which the engine has in registers (or
+  // -1); `lanes` neighbours along dim 1 at places whose channel is a multiple of `lanes`.
   LaneAccess(const Group& group, std::vector<graph::TensorId> roots, graph::TensorId bound,
              int lanes);
 

@@ -93,7 +93,7 @@ tile::Expr CeilDivExpr(const tile::Expr& a, int64_t b);
 // innermost dim at one place of the others, which stand in `order` from the outermost on.
 Lowered LowerByChunks(KernelBuilder& b, graph::TensorId lead, const Dims& order, tile::Bind bind,
                       const std::function<void(tile::Block&, const Index&)>& element);
-// What one thread has of a tensor: `lanes` neighbours along the innermost dim, and `count` of them
+// One thread's share of a tensor: `lanes` neighbours along the innermost dim, and `count` of them
 // along `dim`. Both divide extents. A warp has 32 neighbours along the innermost dim, or a patch of
 // `rows` times 32 / rows (of one lane) along the two innermost.
 struct Share {

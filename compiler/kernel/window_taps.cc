@@ -349,7 +349,7 @@ void WindowTaps::Backward(Block& out, const Index& index, size_t s, std::vector<
   Serial(out, "j", s, count, kMostTerms, emit);
 }
 
-// What one tap of one output brings to the element.
+// Adds what one tap of one output brings to the element.
 void WindowTaps::Gather(Block& out, const Index& index, const std::vector<Tap>& taps) {
   const bool is_max = attrs().mode == ResampleMode::kMax;
   Index source = index;

@@ -38,8 +38,8 @@ struct DecodePlan {
   int64_t row_tiles() const { return CeilDiv(rows(), tile.rows()); }
   int64_t blocks() const { return units() * row_tiles() * splits; }
 
-  // Of the kernel that adds up splits: threads that have eight columns each, and how many of these
-  // share a row's columns. Several splits are on their way to a thread at a time.
+  // The kernel that adds up splits has threads of eight columns each; combine_lanes() of them share
+  // a row's columns. Several splits are on their way to a thread at a time.
   static constexpr int kCombineInFlight = 4;
   int combine_lanes() const;
   int combine_threads() const;
@@ -52,7 +52,7 @@ struct DecodeKnobs {
 
 Result<DecodePlan> DecodePlanOf(const Group& group);
 Status TakeDecodeTile(DecodePlan& plan, const Target& target, const DecodeKnobs& knobs);
-// Of a block: queries and rings, then what warps have of the result.
+// Elements of a block's shared memory: queries and rings, then what warps have of the result.
 int64_t DecodeSharedElements(const DecodePlan& plan);
 double DecodeSeconds(const DecodePlan& plan, const Target& target);
 

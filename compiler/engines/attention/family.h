@@ -23,7 +23,7 @@
 
 namespace kiln::compiler {
 
-// What products are of: operands of 16 (or 8) bits; f32 rounded to TF32; f32 as two TF32 numbers.
+// Operands of products: 16 (or 8) bits; f32 rounded to TF32; f32 as two TF32 numbers.
 enum class AttentionArithmetic : uint8_t { k16, kTf32, k3xTf32 };
 
 // Multiply-adds a cycle of a multiprocessor by mma.sync.

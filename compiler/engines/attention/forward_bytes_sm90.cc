@@ -73,7 +73,7 @@ struct BytesSm90 {
     WgmmaTile tile = {};
     int stages = kStages;
     TensorMapSpec q = {}, k = {}, v = {};
-    // Of O, S and weights, in a thread.
+    // Registers of a thread that hold O, S and weights.
     int used() const { return width / 2 + tile.keys / 2 + tile.keys / 8; }
     const RegisterSplit& registers() const { return kRegisters[tile.groups]; }
   };

@@ -72,7 +72,7 @@ constexpr TileRow kTiles[] = {{64, {128, 128, 2, 4}, {128, 64, 2, 4}, {64, 64, 2
                               {128, {128, 64, 2, 4}, {128, 64, 2, 4}, {64, 64, 2, 4}},
                               {192, {128, 64, 2, 8}, {128, 64, 2, 8}, {128, 32, 2, 8}},
                               {256, {128, 64, 2, 8}, {128, 64, 2, 8}, {128, 32, 2, 8}}};
-// Of f32, whose rows are twice as long.
+// Tiles for f32, whose rows are twice as long.
 constexpr TileRow kWideTiles[] = {{64, {128, 64, 2, 4}, {128, 64, 2, 4}, {64, 64, 2, 4}},
                                   {128, {128, 32, 1, 4}, {128, 32, 1, 4}, {64, 32, 2, 4}},
                                   {256, {64, 32, 1, 4}, {64, 32, 1, 4}, {64, 32, 1, 4}}};
@@ -81,7 +81,7 @@ constexpr AttentionTile kSmallTiles[] = {{128, 32, 2, 8}, {64, 64, 2, 4}, {64, 3
                                          {64, 32, 1, 4},  {32, 32, 2, 2}, {32, 32, 1, 2},
                                          {16, 32, 1, 1},  {16, 16, 1, 1}};
 
-// What the three engines share.
+// Members that the three engines share.
 struct Sm80 {
   static constexpr std::span<const KnobRow> kKnobs = kKnobRows;
   static constexpr auto kRunsOn = RunsOnMma;

@@ -112,7 +112,7 @@ struct Sm90 {
              : moves == Moves::kRuns ? "attention_runs_sm90"
                                      : "attention_sm90";
     }
-    // Of O, S and weights, in a thread.
+    // Registers of a thread that hold O, S and weights.
     int used() const { return width / 2 + tile.keys / 2 + tile.keys / 4; }
     const RegisterSplit& registers() const {
       if (moves == Moves::kMaps)
@@ -151,7 +151,7 @@ int64_t BesideBytes(const Plan& p, int panels) {
   return int64_t{p.tile.groups} * (panels * (kPanelBytes + 16) + 8);
 }
 
-// What fits, the panels of two blocks at most; none if not those of one.
+// As many panels as fit, those of two blocks at most; none if not those of one.
 int Sm90::Plan::beside_stages() const {
   if (!has_beside() || tile.keys % kPanel != 0) return 0;
   const int of_block = tile.keys / kPanel;
@@ -241,7 +241,7 @@ bool TakeRuns(const Graph& g, Plan& p) {
   return CheckStores(p.out, g[a.result]).ok();
 }
 
-// What lies beside scores is copied where a map reads it, and threads of the producer are left.
+// A tensor beside scores is copied where a map reads it, and threads of the producer are left.
 void TakeBeside(const Graph& g, Plan& p) {
   AttentionProblem& problem = p.problem;
   if (!p.has_beside()) return;
@@ -333,7 +333,7 @@ class Schedule {
                               .right_type = type,
                               .right_is_outer = true,
                               .left_in_registers = true};
-    // What functions copy to is the kernel's own.
+    // The kernel itself allocates the memory that functions copy to.
     const int64_t bytes = Sm90::SharedBytes(plan_);
     if (plan_.moves == Moves::kMaps) call.shared_bytes = bytes;
     AddWgmmaConfig(plan_.problem, plan_.tile, plan_.registers(),

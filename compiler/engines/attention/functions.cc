@@ -33,7 +33,7 @@ struct Shift {
   Expr is_number;  // null where it always is
 };
 
-// What of the keys rows from `first` to `last` see.
+// The keys that rows from `first` to `last` see.
 struct Limits {
   Expr first, end, inside_first, inside_end;
 };
@@ -501,7 +501,8 @@ void AttentionFunctions::AddRows(Call& call) {
   call.functions.push_back(std::move(f));
 }
 
-// What a row has before its first key: its sink as the maximum, and the sink's share of the sum.
+// The values of a row before its first key: its sink as the maximum, and the sink's share of the
+// sum.
 void AttentionFunctions::AddFirst(Call& call) {
   Call::Function f{.name = "first", .params = {}, .body = {}};
   const Expr batch = AddScalar(b_, f, "batch", t()), row = AddScalar(b_, f, "row", t());

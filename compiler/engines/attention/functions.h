@@ -61,7 +61,7 @@ class AttentionFunctions {
 
  private:
   struct Element;  // a function of one value and its place
-  // What a function has beside a value and its place.
+  // Parameters that a function has beside a value and its place.
   enum class Extra : uint8_t { kNone, kOfScore, kBits };
   Element Begin(const char* name, Extra extra = Extra::kNone, int results = 1) const;
   Index At(tile::Block& out, graph::TensorId tensor, const tile::Expr& batch, const tile::Expr& row,

@@ -79,21 +79,22 @@ bool AttentionGradFunctions::IsShifted() const {
   return !view.Same(view.Producer(a_.exp)->inputs[0], a_.shifted);
 }
 
-// What masks let through.
+// Binds the scores that masks let through.
 void AttentionGradFunctions::BindMasks(ValueScope& values, const Index& at,
                                        const std::vector<ScoreMask>& masks) const {
   for (const ScoreMask& mask : masks)
     values.Bind(mask.masked, at, RoundThrough(g_[mask.masked].dtype, values.Value(mask.value, at)));
 }
 
-// Of weights and slopes: the exponential, the random bit, and what selects nothing more.
+// Binds what weights and slopes take: the exponential, the random bit, and what selects nothing
+// more.
 void AttentionGradFunctions::BindWeights(ValueScope& values, const Index& at,
                                          const Element& e) const {
   values.Bind(a_.exp, at, e.numbers[0]);
   if (a_.kept != graph::kAbsent) values.Bind(a_.kept, at, e.numbers[1]);
 }
 
-// Of the spare selections those that `wanted` is made of.
+// Binds those of the spare selections that `wanted` is made of.
 void AttentionGradFunctions::BindSpares(ValueScope& values, const Index& at,
                                         TensorId wanted) const {
   const GraphView view(g_);

@@ -21,7 +21,7 @@ class AttentionGradFunctions {
   // `bias_sums`: the buffer of the sums of a bias's gradient, where functions add to it. `beside`:
   // what skeletons hand to scores, of what lies in memory as these do.
   void Add(tile::Call& call, std::string bias_sums = {}, graph::TensorId beside = graph::kAbsent);
-  // Of 8 bits: finish_keys and finish_values.
+  // Adds finish_keys and finish_values, for operands of 8 bits.
   void AddFinishes(tile::Call& call);
 
  private:

@@ -112,7 +112,7 @@ Status CheckOperands(const Graph& g, const AttentionGrad& a, int64_t most_depth)
   return {};
 }
 
-// What lies in memory by places of the scores, of what these are made of, but for the operands and
+// Tensors in memory by places of the scores that `pending` is made of, but for the operands and
 // what rows have; nothing behind `until` is looked at.
 std::set<TensorId> ReadByPlace(const Graph& g, const AttentionGrad& a,
                                std::vector<TensorId> pending,
@@ -135,12 +135,12 @@ std::set<TensorId> ReadByPlace(const Graph& g, const AttentionGrad& a,
   return found;
 }
 
-// Of all that is made.
+// The same for all that the gradient makes.
 std::set<TensorId> ReadByPlace(const Graph& g, const AttentionGrad& a) {
   std::vector<TensorId> pending;
   for (const graph::NodeId n : a.members) {
     const graph::Node& node = g.nodes[static_cast<size_t>(n)];
-    // What products multiply is an operand, or follows from one.
+    // An operand of a product is an operand of the attention, or follows from one.
     if (node.op == graph::GraphOp::kMap)
       pending.insert(pending.end(), node.inputs.begin(), node.inputs.end());
   }

@@ -13,8 +13,8 @@ struct AttentionGradProblem {
   AttentionGrad grad = {};
   bool has_bytes = false;  // operands have 8 bits
   bool reads = false;      // anything but operands and what rows have lies in memory by places
-  // What `reads` is about, where scores before the exponential alone are made of it, of 16 bits and
-  // as large as they, as a bias is; or kAbsent.
+  // The tensor that `reads` is about, where scores before the exponential alone are made of it, of
+  // 16 bits and as large as they, as a bias is; or kAbsent.
   graph::TensorId beside = graph::kAbsent;
   int depth = 0, width = 0;  // of rows of q and k, of dy and v, in whole panels
   int queries_tile = 0, keys_tile = 0;
@@ -37,7 +37,7 @@ struct AttentionGradProblem {
   int64_t key_tiles() const { return CeilDiv(keys, keys_tile); }
   int64_t heads() const { return inner * outer; }                     // of k and v, or pairs
   int64_t blocks() const { return heads() * group * query_tiles(); }  // of dq
-  // Of a bias's gradient: sums, and turns at most. Sums are its elements, or, in the order of
+  // A bias's gradient: its sums, and turns at most. Sums are its elements, or, in the order of
   // fragments, whole blocks of its heads.
   int64_t bias_heads = 0, bias_sums = 0;
   int64_t bias_turns() const {
@@ -45,14 +45,14 @@ struct AttentionGradProblem {
   }
   // Sums of dq lie where its rows of f32 do, whole blocks of both (TakeSumsPlace).
   bool sums_in_place = false;
-  // Of operands of f32 sums are rows, with the scale in them, and not in the order of fragments;
-  // and where a tile has all keys it is alone to store them, so that none are zero before.
+  // Sums of f32 operands are rows, with the scale in them, and not in the order of fragments; and
+  // where a tile has all keys it is alone to store them, so that none are zero before.
   bool is_wide = false, is_alone = false;
   int64_t sum_rows = 0, sum_columns = 0;  // of a head
   int64_t sums() const {
     return is_wide ? heads() * group * sum_rows * sum_columns : blocks() * queries_tile * depth;
   }
-  // Of dk and dv, where they are added up; blocks of either.
+  // Parts of dk and dv, where they are added up; blocks of either.
   int64_t part_blocks(bool of_values) const {
     return heads() / pairs(of_values) * kept_parts(of_values) * key_tiles();
   }

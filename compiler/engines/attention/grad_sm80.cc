@@ -86,15 +86,15 @@ int64_t GradSm80::SharedBytes(const Plan& p) {
          ByteElements(p);
 }
 
-// What there is room for, the fastest first. Blocks of 128 queries need the registers that columns
-// of dk and dv take at depth 128; beyond that more warps share them.
+// Tiles to choose from by what has room, the fastest first. Blocks of 128 queries need the
+// registers that columns of dk and dv take at depth 128; beyond that more warps share them.
 struct GradTile {
   int warps, stages, queries, most_depth, share;
 };
 constexpr GradTile kTiles[] = {{8, 2, 128, 64, 2}, {8, 2, 64, 128, 2}, {8, 1, 64, 128, 2},
                                {4, 2, 64, 128, 2}, {4, 1, 64, 128, 2}, {8, 2, 64, 256, 4},
                                {8, 1, 64, 256, 4}};
-// Of f32, whose rows are twice as long.
+// Tiles for f32, whose rows are twice as long.
 constexpr GradTile kWideTiles[] = {{4, 1, 32, 64, 1},  {8, 1, 64, 64, 2},  {4, 1, 32, 64, 2},
                                    {8, 1, 32, 128, 2}, {8, 1, 64, 128, 4}, {4, 1, 64, 128, 4},
                                    {2, 1, 32, 128, 2}, {4, 1, 64, 256, 4}, {2, 1, 32, 256, 2}};

@@ -51,8 +51,8 @@ constexpr int kPanel = 64, kMostDepth = 256, kStages = 2;
 // Keys of a tile, by rows of up to 128 and of more, of which registers hold dk and dv for fewer.
 constexpr int kKeys = 128, kKeysOfWide = 64, kMostNarrow = 128;
 constexpr int kStep = 16;  // columns that an instruction multiplies
-// Of the producer group, which asks masks for bounds, and the consumers; by blocks of 64 queries
-// and of 128, of which consumers want all that there are.
+// Registers of the producer group, which asks masks for bounds, and of the consumers; by blocks of
+// 64 queries and of 128, of which consumers want all that there are.
 constexpr int kRegisters[][2] = {{40, 232}, {24, 240}};
 // Bytes of q, dy and sums of the heads whose tiles run at one time, by rows of 64, of up to 128 and
 // of more; in any order and in order. As measured: in any order L2 holds them, and tiles of 64 keys
@@ -104,7 +104,7 @@ int64_t GradSm90::SharedBytes(const Plan& p) {
          (p.has_runs ? kRunsAlignment : 0);
 }
 
-// Of 8 bits operands are read as f16 in scratch buffers, and results stored by threads.
+// Operands of 8 bits are read as f16 in scratch buffers, and their results stored by threads.
 void TakeWidened(const Graph& g, Plan& p) {
   for (GradSm90::Rows* of : {&p.q, &p.dy, &p.k, &p.v}) of->map = WidenedMap(g, of->rows, 64);
 }
@@ -190,7 +190,7 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
   return p;
 }
 
-// What is beside a place takes registers, and so do the places of runs.
+// Tensors beside a place take registers, and so do the places of runs.
 bool TakesLargeBlocks(const Plan& p) {
   const AttentionGrad& a = p.grad;
   return p.depth == kPanel && !p.reads && p.beside == graph::kAbsent && a.is_plain &&
@@ -273,7 +273,7 @@ class Schedule {
                                            : "attention_grad_sm90"};
     tile::Block before;
     AddMaps(b, call);
-    // What functions copy to is the kernel's own.
+    // The kernel itself allocates the memory that functions copy to.
     const int64_t bytes = GradSm90::SharedBytes(plan_);
     std::string memory;
     if (plan_.has_runs) {

@@ -107,7 +107,7 @@ Block AttentionGradSums::StoreZeroes(KernelBuilder& b, const std::string& sums) 
   return zero;
 }
 
-// Of a thread one turn, too. The sums are whole blocks of threads.
+// Each thread zeroes one turn, too. The sums are whole blocks of threads.
 void AttentionGradSums::AddZeroes(Lowered& lowered) const {
   if (plan_.is_alone) return;
   KernelBuilder b = Builder("zeroes where dq and turns are counted");

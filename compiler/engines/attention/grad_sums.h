@@ -13,7 +13,7 @@ namespace kiln::compiler {
 void AddRowSums(const Group& group, const AttentionGrad& grad, const Target& target,
                 Lowered& lowered);
 
-// What of the sums is zero when the skeleton starts.
+// The sums that are zero when the skeleton starts.
 enum class Zeroes { kAll, kFirstSection };
 
 // The kernels before and after the skeleton, which adds to scratch buffers.
@@ -56,7 +56,7 @@ class AttentionGradSums {
   void AddBiasConversion(Lowered& lowered) const;
   void AddBiasFragments(Lowered& lowered) const;
   void AddZeroes(Lowered& lowered) const;
-  // Of 8 bits: what the largest absolute values of slopes and results begin with.
+  // For 8 bits: the values that the largest absolute values of slopes and results begin with.
   void AddLargestStarts(Lowered& lowered) const;
   void AddConversion(Lowered& lowered) const;
   // dk and dv from those of parts.

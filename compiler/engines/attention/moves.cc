@@ -176,7 +176,7 @@ void CopyRows(KernelBuilder& b, Block& out, const std::string& memory, const Exp
               const std::function<Expr(const Expr&)>& inside) {
   const auto depth = static_cast<size_t>(rows.depth), places = static_cast<size_t>(rows.places);
   const Expr column = at[depth];
-  // What is read on the way there (pages) is of rows that there are.
+  // Tensors that are read on the way there (pages) are read for rows that there are.
   at[places] = b.Let(out, "row_of",
                      tile::Op(ScalarOp::kMin, {at[places], b.Extent(id, rows.places) - b.Idx(1)}));
   ValueScope values(b, out);

@@ -30,7 +30,7 @@ RowFunction BeginPlace(KernelBuilder& b, const std::string& name) {
   return p;
 }
 
-// What rows of which the first and the last element are, or are not, come to.
+// A row's offset, and whether its first and last elements are there, from which its place follows.
 struct RowEnds {
   Expr offset;       // of the first
   Expr first, last;  // whether they are
@@ -57,7 +57,7 @@ bool AddRowPlaces(KernelBuilder& b, Call& call, const std::string& name, const s
   RowFunction p = BeginPlace(b, name);
   Block& out = p.f.body;
   Index at = heads(out, p.head);
-  // What is read on the way there (pages) is of rows that there are.
+  // Tensors that are read on the way there (pages) are read for rows that there are.
   at[places] =
       b.Let(out, "row_of", tile::Op(ScalarOp::kMin, {p.row, b.Extent(id, rows.places) - b.Idx(1)}));
   at[depth] = b.Idx(0);

@@ -129,7 +129,7 @@ bool IsBesideScores(const Graph& g, const Attention& a, TensorId id) {
     const Dims& made = g[n.outputs[0]].dims;
     if (n.op != graph::GraphOp::kMap || (made != of && made != scores)) return false;
   }
-  // What else is asked about places: weights of exponentials, conditions of masks, results.
+  // All else that is asked about places: weights of exponentials, conditions of masks, results.
   const auto producers = graph::Producers(g);
   std::vector<TensorId> pending = {a.weight, a.result};
   for (const ScoreMask& mask : MasksOf(g, a)) pending.push_back(mask.visible);
@@ -241,8 +241,8 @@ bool IsOfEach(const Graph& g, const AttentionProblem& p, int64_t back) {
 
 namespace {
 
-// What tiles of rows take in the order of attention_tiles, of `blocks` that go back and forth over
-// them: the longest share by the mean one. The last rows see most keys, the first fewest.
+// Imbalance of tiles of rows in the order of attention_tiles, of `blocks` that go back and forth
+// over them: the longest share by the mean one. The last rows see most keys, the first fewest.
 double LongestShare(int64_t heads, int64_t section, int64_t query_tiles, int64_t blocks) {
   std::vector<int64_t> shares(static_cast<size_t>(blocks));
   int64_t tile = 0, sum = 0;

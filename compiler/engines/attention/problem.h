@@ -31,7 +31,7 @@ struct AttentionProblem {
   int64_t heads() const { return inner * outer; }
 };
 
-// Of what types engines take operands.
+// Bits of the types of operands that an engine takes.
 enum class OperandBits : uint8_t { k16, k16Or8, k32 };
 // The number that device code has for a type of 8 bits
 // (codegen/cuda/device/numbers/eight_bits.cuh); 0 of any other one.
@@ -54,7 +54,8 @@ bool EndsInMemory(const graph::Graph& graph, std::span<const ScoreMask> masks);
 // Whether a tensor beside scores has a head for each, along the dim that is `back` from the last.
 bool IsOfEach(const graph::Graph& graph, const AttentionProblem& problem, int64_t back);
 
-// Of kernels that count scores by batch, row and column: only what is in memory has larger indices.
+// Index type of kernels that count scores by batch, row and column: only what is in memory has
+// larger indices.
 DType IndexTypeInMemory(const graph::Graph& graph);
 
 // How many heads of the result share one head of an operand, along the dim that is `back` from the
@@ -68,10 +69,10 @@ int64_t HeadsSharing(const graph::Graph& graph, const Attention& attention, grap
 int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& problem, int64_t rows,
                           const Target& target, bool in_turns, tile::Call& call);
 
-// Of how many heads of the result operands have one, numbers of attention_shape.
+// Adds numbers of attention_shape: how many heads of the result share one head of each operand.
 void AddSharing(KernelBuilder& b, const Attention& attention, tile::Call& call);
 
-// What a number in memory is before kernels make it the largest absolute value of something:
+// The value of a number in memory before kernels make it the largest absolute value of something:
 // -infinity; 0 where some of these are skipped, because they are hidden and 0.
 struct LargestStart {
   graph::TensorId number = -1;
@@ -79,7 +80,7 @@ struct LargestStart {
 };
 void AddLargestStart(const Group& group, const Target& target, std::span<const LargestStart> all,
                      const char* engine, Lowered& lowered);
-// Of an attention's weights, of which blocks are skipped, and results.
+// Starts for an attention's weights, of which blocks are skipped, and results.
 std::vector<LargestStart> LargestStarts(const Attention& attention);
 
 }  // namespace kiln::compiler

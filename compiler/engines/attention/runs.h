@@ -29,7 +29,7 @@ struct RowRun {
 
 // The runs that an operand's rows lie in; none where rows are anything else, or lie apart.
 std::optional<RowRun> RunOf(const graph::Graph& graph, const OperandRows& rows);
-// Of a result, which goes to where `scatter` puts it; null: to its own place.
+// The runs of a result, which goes to where `scatter` puts it; null: to its own place.
 std::optional<RowRun> StoreRunOf(const graph::Graph& graph, graph::TensorId id,
                                  const graph::Node* scatter);
 

@@ -1,4 +1,4 @@
-// What the engines of attention on wgmma share, whatever the width of their numbers: tiles of
+// Parts that the engines of attention on wgmma share, whatever the width of their numbers: tiles of
 // groups of 64 queries by blocks of keys, how registers are divided between those who copy and
 // those who multiply, and what a tile costs.
 #pragma once
@@ -31,7 +31,7 @@ struct RegisterSplit {
 // Whether `used` registers are there; `width` is the row of v that the sentence names.
 Status CheckRegisters(const WgmmaTile& tile, int used, int width, const RegisterSplit& registers);
 
-// What a skeleton is told of the tile, its registers and its shared memory.
+// Facts that a skeleton is told of the tile, its registers and its shared memory.
 struct WgmmaLayout {
   int depth, width;  // elements of a row of q and k, of v, with what fills panels
   int stages;

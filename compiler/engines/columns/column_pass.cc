@@ -58,7 +58,7 @@ void StorePlaces(const PassFrame& f, const Arrays& column_values, Block& out,
   }
 }
 
-// What a block does for its columns.
+// The body of a block: all that it does for its columns.
 Block BlockBody(const PassFrame& f) {
   Block body, walk;
   const ThreadColumns columns = FindColumns(f, body);

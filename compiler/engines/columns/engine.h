@@ -46,7 +46,7 @@ class ColumnsParameters {
 // One pass (columns/column_pass.cc).
 void LowerColumnsPass(const ColumnsPlan& plan, const Target& target, size_t stage,
                       const ColumnsShape& shape, const ColumnsScratch& scratch, Lowered& lowered);
-// What follows the partial results of a pass of that shape (columns/finish.cc).
+// Kernels that follow the partial results of a pass of that shape (columns/finish.cc).
 void FinishColumns(const ColumnsPlan& plan, const Target& target, size_t stage,
                    const ColumnsShape& shape, const ColumnsScratch& scratch, Lowered& lowered);
 

@@ -43,7 +43,7 @@ void MoveMoments(ColumnsPlan& plan) {
     if (stages[s].reduces.empty()) stages.erase(stages.begin() + static_cast<ptrdiff_t>(s));
 }
 
-// What wide tensors are computed from, where some of them are in memory.
+// Tensors that wide ones are computed from, where some of them are in memory.
 class Sources {
  public:
   Sources(const ColumnsPlan& plan, std::vector<TensorId> stored)
@@ -90,7 +90,8 @@ class Sources {
   std::vector<char> seen_;
 };
 
-// Of two passes: the first stores what it has made, where that saves the second one reads.
+// Where there are two passes, the first stores what it has made, if that saves the second one
+// reads.
 void FindEarly(ColumnsPlan& plan) {
   auto& stages = plan.chain.stages;
   const Graph& g = plan.graph();
@@ -117,7 +118,7 @@ void FindEarly(ColumnsPlan& plan) {
   plan.early = early;
 }
 
-// What a thread holds of a pass, in registers.
+// Registers that a thread holds of a pass.
 int64_t RegistersOf(const ColumnsPlan& plan, size_t s, int unroll) {
   const RowsPlan::Stage& stage = plan.chain.stages[s];
   const Graph& g = plan.graph();

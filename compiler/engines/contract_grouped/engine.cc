@@ -168,7 +168,7 @@ class Schedule {
     call.maps.push_back(plan_.adds ? Map("before", product.before) : call.maps.back());
   }
 
-  // Of the blocks that share tiles: accumulators, sums of left and stamps of each group.
+  // Buffers of the blocks that share tiles: accumulators, sums of left and stamps of each group.
   void AddShared(Lowered& lowered, Call& call) {
     const int64_t blocks =
         plan_.shared_tiles(tile_, target_) * plan_.shares(tile_, target_) * tile_.cluster;

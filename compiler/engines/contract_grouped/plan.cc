@@ -106,8 +106,8 @@ class Planner {
       ASSIGN_OR_RETURN(part.right, MatrixOf(g_, right, 2, GroupedPlan::kDepth));
       part.rows = part.right.map.dims[1];
       row += part.rows;
-      // What stands behind the part in its left operand is multiplied by the zeroes behind it in
-      // the right one, which is NaN where it is no number: left ends there, too.
+      // Elements behind the part in its left operand are multiplied by the zeroes behind it in the
+      // right one, which is NaN where they are no numbers: left ends there, too.
       if (row < depth && part.rows % GroupedPlan::kDepth != 0) part.left.map.dims[1] = row;
       product.parts.push_back(std::move(part));
     }
@@ -244,9 +244,9 @@ Status CheckGroupedTile(const GroupedPlan& plan, const GroupedTile& tile, const 
 double GroupedSeconds(const GroupedPlan& plan, const GroupedTile& tile, const Target& target) {
   constexpr double kL2Share = 0.85;  // of what all multiprocessors together are given
   constexpr double kStoreClocks = 0.045, kTileClocks = 900, kClusterClocks = 600;
-  // Of a shared tile, for each that makes a part: to leave it in memory, or to read and add it,
-  // which waits for memory (an H100: 1.5 turns of 25 steps took 54 us, three turns of half tiles
-  // 42; 3.03 turns of 100 steps 255, four 279).
+  // Costs of a shared tile, for each that makes a part: to leave it in memory, or to read and add
+  // it, which waits for memory (an H100: 1.5 turns of 25 steps took 54 us, three turns of half
+  // tiles 42; 3.03 turns of 100 steps 255, four 279).
   constexpr double kPartBytes = 16, kPartClocks = 1000;
   constexpr double kClusterBytes = 32, kPrologueClocks = 850, kSumsShare = 0.12;
   constexpr double kLeftByClusters =

@@ -18,7 +18,7 @@ using graph::TensorId;
 
 // Accumulators of a warp, by what registers hold beside fragments and addresses.
 constexpr int kWarpTile = 64 * 64;
-// Of a thread that has as many totals beside them, and elements on their way or not.
+// Accumulators of a thread that has as many totals beside them, and elements on their way or not.
 constexpr int kFoldedAccumulators = 64, kFoldedBesideElements = 32;
 // Room for the rows' places (contract_mma/panel.h).
 constexpr int64_t kPlacesBytes = 8 * 1024;
@@ -119,7 +119,7 @@ void FitWarps(MmaPlan& plan, int warps) {
 }
 
 void FitShared(MmaPlan& plan, const Target& target, int depth_bytes, int stages, int reductions) {
-  // What warps have reduced: at most four stand along an axis.
+  // Bytes of the sums that warps have reduced: at most four warps stand along an axis.
   const int64_t sums = int64_t{reductions} * std::max(plan.tile_m, plan.tile_n) * 4 * 4;
   const auto fits = [&](int bytes, int count) {
     plan.depth = bytes / SizeOf(plan.type);

@@ -54,7 +54,7 @@ DType MmaType(DType operand, const Target& target);
 
 MmaPlan PlanMma(const Group& group, const Target& target, std::span<const int> knobs);
 
-// What a block of the plan's kernel uses.
+// Shared memory that a block of the plan's kernel uses.
 int64_t SharedBytesOf(const Group& group, const MmaPlan& plan);
 
 }  // namespace kiln::compiler

@@ -202,7 +202,7 @@ void SimtEpilogue::StoreElements(Block& out, const Piece& piece) const {
   });
 }
 
-// What the epilogue reads beside the sums comes in pieces where it lies so.
+// Tensors that the epilogue reads beside the sums come in pieces where they lie so.
 void SimtEpilogue::ReadBeside(Block& out, ValueScope& values, const Index& at, const Index& lane_at,
                               const Expr& l) const {
   KernelBuilder& b = x_.b;

@@ -119,10 +119,10 @@ class SimtGpuKernel : private ContractTiles {
     return {b_.Let(body, "first_k", first * b_.Idx(shape_.k)), mine};
   }
 
-  // What takes NVRTC most of its time is the text that reads panels and the products that are
-  // written out. Small tiles are for small problems, which run as fast either way: there the text
-  // of reading stands once, in turns that read the panels of their step and multiply those of the
-  // step before, of which the first turn has none. Large ones take up to 1.5 times as long so.
+  // NVRTC spends most of its time on the text that reads panels and the products that are written
+  // out. Small tiles are for small problems, which run as fast either way: there the text of
+  // reading stands once, in turns that read the panels of their step and multiply those of the step
+  // before, of which the first turn has none. Large ones take up to 1.5 times as long so.
   void MainLoop(Block& body, const SimtPanel& a, const SimtPanel& b, const SimtThread& thread,
                 const std::string& acc, const Slice& slice, Totals& totals) {
     const bool in_turns = shape_.m * shape_.n <= kSmallTile;

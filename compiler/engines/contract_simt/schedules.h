@@ -28,7 +28,7 @@ struct SimtPatch {
 };
 SimtPatch PatchOf(const SimtKnobs& knobs, DType accumulator);
 
-// Of two panels of each operand, and of what warps have reduced.
+// Shared memory of two panels of each operand, and of what warps have reduced.
 int64_t SimtSharedBytes(const SimtKnobs& knobs, DType accumulator, int reductions);
 // 1 where the result is reduced: that needs whole sums.
 int64_t SimtSlices(const Group& group, const Target& target, const SimtKnobs& knobs);

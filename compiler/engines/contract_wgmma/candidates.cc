@@ -176,7 +176,7 @@ double Sm90TileModel::Seconds(const Sm90Tile& tile) const {
   return Sm90Seconds(plan_, tile, target_, floor_bytes_) + StoreSeconds(tile);
 }
 
-// What results and operands of the epilogue cost that do not lie as the tile stores them.
+// The cost of results and operands of the epilogue that do not lie as the tile stores them.
 double Sm90TileModel::StoreSeconds(const Sm90Tile& tile) const {
   if (tile.direct && plan_.along_right) return 0;
   return StoresAlongRight(plan_, tile) ? scattered_operands_ : scattered_;

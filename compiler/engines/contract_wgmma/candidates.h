@@ -1,5 +1,5 @@
-// What wgmma_sm90 has to choose from: its knobs, the tiles among them that are worth looking at for
-// a contraction, and what the model says of each.
+// The choices of wgmma_sm90: its knobs, the tiles among them that are worth looking at for a
+// contraction, and what the model says of each.
 #pragma once
 
 #include <vector>
@@ -71,7 +71,7 @@ class Sm90TileModel {
   double Seconds(const Sm90Tile& tile) const;
 
  private:
-  // What a tile follows from besides its knobs.
+  // Facts besides its knobs that a tile follows from.
   struct Context {
     int reductions = 0;
     bool stores_by_map = false;  // where the tile lets it

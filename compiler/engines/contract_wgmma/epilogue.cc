@@ -1,5 +1,5 @@
-// What wgmma_sm90's kernels do with their sums: the functions that the skeleton calls, and the maps
-// by which results leave. See contract_wgmma/kernel.h.
+// The epilogue of wgmma_sm90's kernels: the functions that the skeleton calls with sums, and the
+// maps by which results leave. See contract_wgmma/kernel.h.
 #include <string>
 #include <utility>
 #include <vector>

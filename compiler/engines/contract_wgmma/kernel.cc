@@ -79,7 +79,7 @@ class Sm90Kernel {
     return x_.tile.stream ? "contract_stream_sm90" : "contract_sm90";
   }
 
-  // What reads the operands, and the instruction that multiplies them.
+  // Adds the maps that read the operands, and the instruction that multiplies them.
   void AddOperands(Call& call) {
     const Sm90Plan& plan = x_.plan;
     const auto boxed = [&](TensorMapSpec map, const Sm90Operand& operand, int rows) {

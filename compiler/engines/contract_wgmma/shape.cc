@@ -40,7 +40,7 @@ void AddStream(const Sm90Context& x, ShapeMembers& shape) {
   shape.Add(contract::tile_steps, x.plan.k_steps);
   shape.Add(contract::worker_steps, steps / workers);
   shape.Add(contract::longer_workers, steps % workers);
-  // Of `n` neighbouring steps the first and the last may belong to tiles of others.
+  // The first and the last of `n` neighbouring steps may belong to tiles of others.
   shape.Add(contract::worker_tiles, CeilDiv(CeilDiv(steps, workers) - 1, x.plan.k_steps) + 1);
 }
 

@@ -49,7 +49,7 @@ int64_t OperandBytes(const Sm90Plan& plan, const Sm90Operand& operand, int rows)
   return CeilDiv(rows, plan.panel()) * plan.depth() * 128;
 }
 
-// Of a thread.
+// Accumulators that each thread holds.
 int AccumulatorsOf(const Sm90Tile& tile) {
   return tile.left / 64 / tile.groups_left() * tile.columns() / 2;
 }
@@ -79,7 +79,7 @@ int64_t StepBytes(const Sm90Tile& tile) { return tile.fill ? 8 : 0; }
 
 int64_t BarrierBytes(const Sm90Plan& plan) { return plan.prepares_right() ? 24 : kBarrierBytes; }
 
-// Of all groups, with the barriers of their slots.
+// Staging memory of all groups, with the barriers of their slots.
 int64_t StagingBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   const int64_t buffers = BuffersOf(plan, tile, target);
   int64_t bytes =
@@ -101,7 +101,7 @@ bool IsLegalStream(const Sm90Plan& plan, const Sm90Tile& tile, const Target& tar
   return workers > 0 && tiles % workers != 0 && steps >= workers && steps <= kMostStreamSteps;
 }
 
-// Of a tile, on average over the phases: `main` for its products, `store` for its result.
+// Clocks of a tile, on average over the phases: `main` for its products, `store` for its result.
 double ClocksOfTile(const Sm90Plan& plan, const Sm90Tile& tile, double main, double store) {
   const double empty = tile.ping_pong ? (store + kTileClocks) / 2 : store + 0.4 * kTileClocks;
   const double clocks =

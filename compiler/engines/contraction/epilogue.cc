@@ -99,8 +99,8 @@ bool IsFullOperand(const Tensor& t, int64_t dim, const Tensor& y) {
          !IsRowOperand(t, dim, y.rank());
 }
 
-// What the epilogue reads as it lies: neither what only the contraction takes nor what only views
-// do.
+// Tensors that the epilogue reads as they lie: neither those that only the contraction takes nor
+// those that only views take.
 std::vector<TensorId> EpilogueInputs(const graph::Graph& g) {
   std::vector<TensorId> inputs = MemoryInputs(g);
   std::erase_if(inputs, [&](TensorId id) {
@@ -176,7 +176,7 @@ ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, c
   const graph::Graph& g = group.graph;
   const Tensor& y = g[c.out];
   const bool is_matmul = ContractionOf(group).op == GraphOp::kMatmul;
-  // Of the dims that an axis of several walks, the innermost is the one with neighbours in memory.
+  // Where an axis walks several dims, the innermost of them is the one with neighbours in memory.
   dim_ = is_matmul ? (axes_.left_is_a ? y.rank() - 2 : y.rank() - 1)
                    : (axes_.left_is_a ? y.rank() - 1 : 1);
   left_size_ = b.Arg("left_size", axes_.left_size);

@@ -68,7 +68,7 @@ class ContractionEpilogue {
   void Apply(tile::Block& out, const tile::Expr& accumulator, const Registers& registers,
              const std::vector<graph::TensorId>& also = {});
 
-  // What else is done with an element that is inside, at a lane of its vector.
+  // A function that does more with an element that is inside, at a lane of its vector.
   using Taken = std::function<void(tile::Block& out, ValueScope& values, const Index& at,
                                    const tile::Expr& lane)>;
 
@@ -87,7 +87,7 @@ class ContractionEpilogue {
                   tile::Expr& inside);
   Index RightIndex(tile::Block& out, const tile::Expr& right, const tile::Expr& image,
                    const tile::Expr& phase, tile::Expr& inside);
-  // What the contraction calls a batch, and the image that stands behind it, if any does.
+  // The contraction's batch, and the image that stands behind it, if any does.
   struct BatchPlace {
     tile::Expr batch, image;
   };

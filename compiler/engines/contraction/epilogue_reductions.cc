@@ -22,7 +22,7 @@ using tile::Expr;
 
 namespace {
 
-// Of a source of a tail's tensor: partial results of reduction r, not a tensor of the group.
+// A source of a tail's tensor that is partial results of reduction r, not a tensor of the group.
 constexpr int PartialSource(size_t r) { return -1 - static_cast<int>(r); }
 
 // The axis that walks dim d of the result; batch and n of a grouped convolution share one.

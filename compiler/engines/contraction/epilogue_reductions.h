@@ -55,7 +55,8 @@ class EpilogueReductions {
   EpilogueReductions& operator=(const EpilogueReductions&) = delete;
 
   const Group& group() const { return group_; }
-  // What tile kernels make: the group itself where nothing is reduced. Tensors keep their ids.
+  // The group that tile kernels make: the group itself where nothing is reduced. Tensors keep their
+  // ids.
   const Group& tile() const { return list_.empty() ? group_ : tile_; }
   const std::vector<EpilogueReduction>& list() const { return list_; }
   bool empty() const { return list_.empty(); }

@@ -25,14 +25,14 @@ int64_t Bf16Mask(const graph::Graph& graph, const std::vector<graph::TensorId>& 
 using ReduceNeighbour = std::function<void(tile::Block& out, ValueScope& values, const Index& at,
                                            const tile::Expr& neighbour)>;
 
-// What follows the parameters of function store(values[vector], batch, split, left, right): the
-// neighbours along left (or right) through the epilogue to memory.
+// Adds what follows the parameters of function store(values[vector], batch, split, left, right):
+// the neighbours along left (or right) through the epilogue to memory.
 void StoreNeighbours(KernelBuilder& b, ContractionEpilogue& epilogue, tile::Block& out,
                      const std::string& values, DType type, int vector, const tile::Expr& batch,
                      const tile::Expr& left, const tile::Expr& right,
                      const tile::Expr& phase = nullptr, const ReduceNeighbour& reduce = {});
 
-// What contract_reduced_sm90 wants (its header says what for): function right_end(end out);
+// Adds what contract_reduced_sm90 wants (its header says what for): function right_end(end out);
 void AddRightEnd(KernelBuilder& b, int64_t right_size, tile::Call& call);
 // Batches [groups, images] whose images are parts of what is reduced.
 struct ImageParts {

@@ -23,12 +23,12 @@ struct TileShape {
 double TiledSeconds(const Group& group, const Target& target, const TileShape& shape,
                     double flops_per_multiprocessor);
 
-// What an engine whose threads hold neighbouring channels pays for results of a convolution whose
-// memory has other neighbours, and for tensors of that size and layout that the epilogue reads.
-// `channels_last` says which neighbours threads hold: channels, or pixels.
+// The price that an engine whose threads hold neighbouring channels pays for results of a
+// convolution whose memory has other neighbours, and for tensors of that size and layout that the
+// epilogue reads. `channels_last` says which neighbours threads hold: channels, or pixels.
 double ScatteredSeconds(const Group& group, const Target& target, bool channels_last = true);
 
-// What else is done with an element of the result that is inside.
+// A function that does more with an element of the result that is inside.
 using ElementVisitor = std::function<void(tile::Block& out, ValueScope& values, const Index& at)>;
 
 // The epilogue at a place of `result` that is inside: the accumulator through the group's maps to

@@ -20,7 +20,7 @@ struct DirectMmaPlan {
   std::vector<DirectMmaFragment> fragments = {};
 };
 DirectMmaPlan MmaPlanOf(const ConvShape& shape, int run);
-// Of a block.
+// Shared memory of a block.
 int64_t MmaSharedBytes(const DirectMmaPlan& plan);
 
 Lowered LowerDirectMma(const Group& group, const Target& target, const ConvShape& shape,

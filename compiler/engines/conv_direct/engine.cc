@@ -214,7 +214,8 @@ double UnitCycles(const Group& group, const Machine& machine, const ConvShape& s
   return std::max(load, issue) + 0.25 * std::min(load, issue);
 }
 
-// Of a wgrad: the kernel that makes slices, the one that adds them up, and what both fill first.
+// Start costs of a wgrad: the kernel that makes slices, the one that adds them up, and what both
+// fill first.
 double WgradStartSeconds(const Machine& machine) {
   constexpr double kFillCycles = 6800;
   return 2 * machine.StartSeconds() + machine.Seconds(kFillCycles);
@@ -287,7 +288,7 @@ double UnitsOfBusiest(const Group& group, const Target& target, const ConvShape&
 
 double CostWithoutRing(const Group& group, const Target& target, const ConvShape& shape,
                        std::span<const int> knobs) {
-  // What the windows' reads reach, as measured on an H200: half of the memory's rate with tensor
+  // Shares of memory's rate that the windows' reads reach, as measured on an H200: half with tensor
   // cores, whose blocks wait for each row.
   constexpr double kMmaShare = 0.56, kShareOfMemory = 0.95, kPrologueCycles = 1700;
   if (shape.is_wgrad() && TakesWgradMma(group, target, shape))
@@ -342,7 +343,8 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
 }
 
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  // What the other designs take of groups that the ring makes, beside their models, on an H200.
+  // Factor that the other designs take, beside their models, of groups that the ring makes, on an
+  // H200.
   constexpr double kMeasured = 1.7;
   const ConvShape shape = ShapeOf(group);
   if (const auto ring = RingOf(group, target, shape, knobs)) return RingCost(group, target, *ring);

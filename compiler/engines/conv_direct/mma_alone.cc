@@ -12,7 +12,7 @@ using tile::Expr;
 
 namespace {
 
-// What a tap reads: an input's place, whether it exists, and the tap as w has it.
+// The reads of a tap: an input's place, whether it exists, and the tap as w has it.
 struct TapPlace {
   Index in, taps;
   Expr guard;

@@ -1,4 +1,4 @@
-// What conv_direct's tensor core kernel (conv_direct/mma.cc) does where a sum is not finite. B is
+// Repair of sums that are not finite in conv_direct's tensor core kernel (conv_direct/mma.cc). B is
 // block-diagonal, and a channel that is not finite times its zeros is NaN in its neighbours. So a
 // lane that sees such a sum makes its outputs again, one by one and from their own channels alone.
 #pragma once

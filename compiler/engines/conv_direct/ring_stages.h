@@ -34,7 +34,7 @@ class RingStages {
     std::string name = {};
     std::vector<Chunk> chunks = {};  // a thread's share of a row
   };
-  // What a chunk is copied from, of which a stage has several rows.
+  // The source of a chunk, of which a stage has several rows.
   struct Source {
     tile::Expr from, valid;  // of row 0; whether image, channel and column exist
   };

@@ -1,4 +1,4 @@
-// What the parts of conv_direct's wgrad on tensor cores (conv_direct/wgrad_mma.cc) have in common.
+// Structs that the parts of conv_direct's wgrad on tensor cores (conv_direct/wgrad_mma.cc) share.
 // That file makes these structs and hands them along the way of the data: wgrad_mma_stages.h
 // (operands to shared memory), wgrad_mma_sums.h (products, and sums to scratch memory).
 #pragma once

@@ -25,7 +25,7 @@ struct FirstLayerDgradPlan {
   // Neighbouring elements of a row of dx that a place makes, and slots of the product for them.
   int64_t run = 1, run_slots = 1;
   int64_t sets = 1;  // of 8 slots
-  // Of each row of the window, the sets of which a slot has a tap there.
+  // For each row of the window, the sets of which a slot has a tap there.
   std::vector<std::vector<int64_t>> used;
   int64_t chunk = 16, chunks = 1;  // filters of a stage
   int64_t pieces = 0;
@@ -35,7 +35,7 @@ struct FirstLayerDgradPlan {
   int64_t block_cols() const { return tiles * 16 * warp_cols; }
   int64_t staged_cols() const { return block_cols() + col.window - 1; }
   int64_t staged_pixels() const { return (block_rows() + row.window - 1) * staged_cols(); }
-  // Of a staged pixel; the rows of ldmatrix fall on different banks.
+  // Elements of a staged pixel; the rows of ldmatrix fall on different banks.
   int64_t pitch() const { return chunk + 8; }
   int64_t staged_elements() const { return staged_pixels() * pitch(); }
   int64_t panel_elements() const {

@@ -1,4 +1,4 @@
-// What the parts of the first layer's dgrad kernel (conv_first_layer/dgrad.cc) have in common. That
+// Structs that the parts of the first layer's dgrad kernel (conv_first_layer/dgrad.cc) share. That
 // file makes these structs and hands them along the way of the data: dgrad_stages.h (dy to shared
 // memory), dgrad_panel.h (w to shared memory), dgrad.cc (products), dgrad_results.h (sums to dx).
 #pragma once

@@ -1,4 +1,5 @@
-// What a dgrad of conv_first_layer is cut into, what it declines, and its cost model.
+// The plan of a dgrad of conv_first_layer: what it is cut into, what it declines, and its cost
+// model.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -145,7 +146,7 @@ double FirstLayerDgradCycles(const Target& target, const FirstLayerDgradPlan& p,
   double piece = steps * (1.2 * std::max(products * FirstLayerProductCycles(target), reads) + 40);
   piece += kAsyncCycles * static_cast<double>(p.staged_pixels() * p.chunks * p.chunk);
   piece += kStoreCycles * static_cast<double>(p.made_elements());
-  // What hides a block's waiting is another one.
+  // A block's waiting is hidden by another block.
   const auto resident =
       std::min<int64_t>(blocks, std::max<int64_t>(226 * 1024 / (p.shared_bytes() + 1024), 1));
   piece *= resident == 1 ? 1.3 : 1;

@@ -172,8 +172,8 @@ bool DgradResults::IsPacked(TensorId id) const {
 
 // ---- what is not finite
 
-// What a lane has made, where it is not finite, by a plain walk over its taps. `first` is where the
-// lane's results begin in `made`.
+// Makes a lane's results that are not finite again, by a plain walk over their taps. `first` is
+// where the lane's results begin in `made`.
 void DgradResults::MakeAgain(Block& body, const Expr& first) const {
   const auto loop = [&](Block& out, const char* name, int64_t count, const auto& fill) {
     Loop(x_.b, out, name, x_.b.Idx(count), Bind::kSerial, fill);

@@ -11,7 +11,7 @@ namespace kiln::compiler {
 
 class DgradStages {
  public:
-  // What is copied next: a chunk of the filters of a piece, into one of the two slots.
+  // The stage that is copied next: a chunk of the filters of a piece, into one of the two slots.
   struct Stage {
     struct Range {  // the staged rows or columns that dy has
       tile::Expr first, end;

@@ -137,8 +137,8 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
   return LowerFirstLayerFprop(group, target, shape, plan, knobs[kPixels]);
 }
 
-// Of an element that a multiprocessor stages: its share of an asynchronous copy, whose way nobody
-// waits for, or of a read that the block waits for.
+// Cycles of an element that a multiprocessor stages: its share of an asynchronous copy, whose way
+// nobody waits for, or of a read that the block waits for.
 constexpr double kAsyncCycles = 0.06, kStageCycles = 0.4;
 double StageCycles(bool async, int64_t elements) {
   return (async ? kAsyncCycles : kStageCycles) * static_cast<double>(elements);
@@ -196,8 +196,8 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
          0.2 * std::min(busy, moved);
 }
 
-// Of a dgrad all that differ, steps are not among its knobs; of fprop the useful pairs of pixels
-// and rows.
+// Candidates: for a dgrad all that differ, steps are not among its knobs; for fprop the useful
+// pairs of pixels and rows.
 std::vector<std::vector<int>> Candidates(const Group& group, const Target&) {
   const ConvShape shape = ShapeOf(group);
   std::vector<std::vector<int>> all;
@@ -215,8 +215,8 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target&) {
   return all;
 }
 
-// What batch sizes share where the model sees little difference: what it likes for most of them.
-// Steps are no part of a kernel's structure.
+// Knobs that batch sizes share where the model sees little difference: those it likes for most of
+// them. Steps are no part of a kernel's structure.
 constexpr int kSharedFprop[] = {32, 8}, kSharedDgrad[] = {16, 7};
 
 std::vector<Proposal> Proposals(const Group& group, const Target& target) {

@@ -33,7 +33,7 @@ using tile::Bind;
 using tile::Block;
 using tile::Expr;
 
-// What a warp does with its pixels of a piece that stands in shared memory.
+// The work of a warp on its pixels of a piece that stands in shared memory.
 class FpropPixels {
  public:
   // `slot` is where the piece begins in the staged rows.

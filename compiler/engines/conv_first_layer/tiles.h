@@ -46,7 +46,7 @@ constexpr int kFirstLayerWarps = 4, kFirstLayerThreads = kWarpLanes * kFirstLaye
 constexpr int64_t kFirstLayerChunk = 8;  // elements of 16 bits in 16 bytes
 constexpr int64_t kFirstLayerSlab = 32;  // filters
 
-// What the parts of fprop's and of wgrad's kernel have in common.
+// Context that the parts of fprop's and of wgrad's kernel share.
 struct FirstLayerContext {
   KernelBuilder& b;
   const Group& group;

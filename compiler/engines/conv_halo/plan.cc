@@ -251,7 +251,7 @@ HaloGeometry GeometryOf(const HaloPlan& plan, const HaloTile& tile, const Target
     g.columns = static_cast<int>(std::min<int64_t>(columns, 1 << 20));
     g.steps = static_cast<int>(CeilDiv(plan.summed, 16));
     g.load_bytes = (g.rows + halo_h) * pitch * plan.row_bytes;
-    // What taps of the last columns read, and what the result is stored from.
+    // Bytes that taps of the last columns read, and those that the result is stored from.
     const int64_t read = (columns + halo_h * pitch + halo_w) * plan.row_bytes;
     // A result with full operands goes out from the box of the first.
     const int64_t result = (std::max(columns, g.rows * pitch) + 8) * 128;
@@ -338,7 +338,7 @@ double HaloSeconds(const HaloPlan& plan, const HaloTile& tile, const Target& tar
   const Machine machine = MachineOf(target);
   const double clock = kClockShare * machine.clock;
   const double launch = machine.StartSeconds() + kPrologueClocks / clock;
-  // Of a tile; planes of a deep filter whose tap lies outside cost nothing.
+  // Planes of a tile; those of a deep filter whose tap lies outside cost nothing.
   double planes = 1;
   if (plan.is_deep && !plan.is_wgrad) {
     planes = 0;

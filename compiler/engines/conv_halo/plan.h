@@ -77,7 +77,7 @@ struct HaloTile {
   bool operator==(const HaloTile&) const = default;
 };
 
-// What follows from plan and tile.
+// Numbers that follow from plan and tile.
 struct HaloGeometry {
   int rows = 0, width = 0;
   bool is_strips = false;      // narrower than the image

@@ -127,7 +127,7 @@ class PathsKernel {
     return sum.Get();
   }
 
-  // What the gradient needs of a step.
+  // Keeps what the gradient needs of a step.
   void Keep(Block& out, const Expr& t, const Expr& r, const Expr& sum, const Expr& f) {
     if (!p_.has_gradients()) return;
     const Expr at = Place(t) * k_.States() + NumberOf(r);
@@ -203,8 +203,8 @@ class PathsKernel {
         to.push_back({tile::Store{x, b_.Idx(slot * of_thread_ + e), k_.Prob(to, t, n(), symbol)}});
       }
     };
-    // What a turn needs is read by the turn before, all at once: a read that a step waits for would
-    // be waited for with all that were sent after it.
+    // Values that a turn needs are read by the turn before, all at once: a read that a step waits
+    // for would be waited for with all that were sent after it.
     const auto take = [&](Block& to) {
       for (int64_t d = 0; d < ahead; ++d) {
         for (int64_t e = 0; e < of_thread_; ++e) {

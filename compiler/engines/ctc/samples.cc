@@ -1,4 +1,4 @@
-// What the ctc engine finds out about samples before it walks their paths.
+// Facts about samples that the ctc engine finds out before it walks their paths.
 #include "compiler/engines/ctc/kernels.h"
 
 namespace kiln::compiler {

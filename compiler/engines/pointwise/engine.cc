@@ -67,7 +67,7 @@ void StoreOutputs(KernelBuilder& b, Block& out, const std::vector<TensorId>& out
   }
 }
 
-// What a thread has along one of the `dims` of y from the outermost on: as many as leave no
+// The share of a thread along one of the `dims` of y from the outermost on: as many as leave no
 // multiprocessor idle. Not along the innermost dim, where threads side by side have neighbours.
 Share ShareAlong(const Tensor& y, const Target& target, const std::function<bool(int64_t)>& fits) {
   constexpr int kMost = 4;

@@ -30,7 +30,7 @@ void WhereInside(KernelBuilder& b, Block& out, const Expr& place, TensorId y, in
   out.push_back({tile::If{condition, std::move(inside), {}}});
 }
 
-// What y holds before anything is added.
+// Stores what y holds before anything is added.
 void StoreBefore(KernelBuilder& b, Block& out, const Node& node, const Index& index) {
   const TensorId before = node.inputs[0], y = node.outputs[0];
   ValueScope values(b, out);

@@ -1,4 +1,4 @@
-// What the engines of persistent recurrences share of their kernels beside the tensors' functions
+// Parts of kernels that the engines of persistent recurrences share beside the tensors' functions
 // (recurrence/functions.h): numbers of the layer, and the kernel that sets counters to 0.
 #pragma once
 

@@ -110,7 +110,7 @@ class ForwardKernel : private RecurrenceLoop {
         {tile::Store{h_, StateAt(row, next) + lane.unit, Load(h_, StateAt(row, now) + lane.unit)}});
   }
 
-  // What a unit keeps for the gradient, and y, behind the end of a sequence.
+  // Clears what a unit keeps for the gradient, and y, behind the end of a sequence.
   void Clear(Block& out, const Row& row, const Lane& lane, const Moment& at) {
     for (int64_t k = 0; k < shape_.blocks.kept; ++k)
       Write(out, Out(fwd::kGates), Kept(row, lane, at, k), Real(0));
@@ -182,7 +182,7 @@ class ForwardKernel : private RecurrenceLoop {
       StoreState(out, row, lane, at, next, h);
   }
 
-  // Of sequences without steps, 0.
+  // Stores the last states; 0 for sequences without steps.
   void End(Block& body) {
     const auto last = [&](const Row& row, const Expr& value) {
       return tile::Select(tile::Lt(Idx(0), row.length), value, Real(0));

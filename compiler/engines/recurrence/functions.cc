@@ -409,7 +409,7 @@ void RecurrenceFunctions::ReadForward(Block& out, const Spot& at, const Expr& ti
 void RecurrenceFunctions::ReadGradient(Block& out, const Spot& at, const Expr& time,
                                        const Expr& step, const std::string& values) {
   int64_t slot = 0;
-  // What comes from behind comes through the projection, or from the stage below.
+  // Gradients from behind come through the projection, or from the stage below.
   if (shape_.is_projected || LinkBelow() != nullptr)
     out.push_back({tile::Store{values, b_.Idx(slot++), tile::Cast(shape_.type, tile::Float(0))}});
   else

@@ -16,8 +16,8 @@ constexpr int kRegisters = 255;  // of a thread
 constexpr int kColumnTile = 8, kRowTile = 16;
 constexpr int kMostResident = 32;  // chunks, whose products are unrolled
 
-// What products leave to one of them: registers that others take through it, shared memory, and how
-// much of that its matrix may have.
+// Room that products leave to one of them: registers that others take through it, shared memory,
+// and how much of that its matrix may have.
 struct Room {
   int taken = 0;
   int64_t shared_limit = 0, matrix_limit = 0;
@@ -140,7 +140,7 @@ double StepSeconds(const RecurrencePlan& plan, const Target& target) {
   return seconds;
 }
 
-// Of states that are read from shared memory.
+// Bytes of states that are read from shared memory.
 int64_t StateBytes(const RecurrencePlan& plan, const RecurrenceProduct& p) {
   if (p.is_below) return 0;
   if (plan.clustered) return 2 * p.columns * (p.pitch() + p.chunk()) * p.element_bytes + 16;

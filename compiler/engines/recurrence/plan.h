@@ -31,7 +31,7 @@ inline constexpr int kRecurrenceExchanges[] = {0, kCounted, kNumbered, kClustere
 struct RecurrenceSplit {
   int units = 0, columns = 0, exchange = 0;
 };
-// What multiplies: tensor cores, which round f32 to TF32, or FMA units.
+// Units that multiply: tensor cores, which round f32 to TF32, or FMA units.
 enum class RecurrenceUnits : uint8_t { kTensorCores, kFma };
 
 // One matrix of a loop, and who multiplies it: of a layer's units, or of what they are projected
@@ -50,7 +50,7 @@ struct RecurrenceProduct {
   int depth_warps() const { return warps / row_warps; }
   int rows() const { return 16 * row_tiles * row_warps; }
   int streamed() const { return chunks - held - in_shared; }
-  // Of a stack: what waits in registers of what comes from below, if that is little.
+  // In a stack: registers in which what comes from below waits, if that is little.
   int fetched_registers() const {
     constexpr int kMostPieces = 8;
     const int pieces = columns / 8 * chunks;
@@ -75,7 +75,7 @@ struct RecurrencePlan {
   int columns = 0, warps = 0;
   bool numbered = false, clustered = false;         // RecurrenceExchange
   int64_t parts = 0, groups = 0, first_groups = 0;  // first_groups: groups that run at a time
-  // Of the layer's units, then of the projection. One behind the other in each step.
+  // Products of the layer's units, then of the projection. One behind the other in each step.
   std::vector<RecurrenceProduct> products;
 
   const RecurrenceProduct& of_units() const { return products.front(); }
@@ -93,7 +93,8 @@ struct RecurrencePlan {
     if (!numbered && !clustered) return most;
     return products.size() == 1 ? 2 * both : both;
   }
-  // Of a row of the exchange in memory; in shared memory neighbouring rows begin at other banks.
+  // Pitch of a row of the exchange in memory; in shared memory neighbouring rows begin at other
+  // banks.
   int64_t exchange_pitch() const {
     const int64_t pitch = of_units().pitch();
     return clustered && pitch * element_bytes() % 128 == 0 ? pitch + of_units().chunk() : pitch;

@@ -101,8 +101,8 @@ Result<Plan> PlanOf(const Group& group) {
   return plan;
 }
 
-// What cells move, beside the launch. Most of it lies in the L2 cache (an H100: 5.4, 7.5 and 11.4
-// us for 65,536, 262,144 and 524,288 units of an LSTM).
+// Time of what cells move, beside the launch. Most of it lies in the L2 cache (an H100: 5.4, 7.5
+// and 11.4 us for 65,536, 262,144 and 524,288 units of an LSTM).
 double CellSeconds(const Plan& plan, const Target& target) {
   constexpr double kStartCycles = 4420, kShareOfCache = 0.6155;
   const Machine machine = MachineOf(target);
@@ -116,8 +116,8 @@ double CellSeconds(const Plan& plan, const Target& target) {
          static_cast<double>(plan.elements() * (sums + carried + tensors)) / rate;
 }
 
-// Of a matrix that the L2 cache does not hold from step to step: few rows at a time keep memory
-// less busy than a copy does (an H100: 134 MB in 50 to 54 us).
+// Time to read a matrix that the L2 cache does not hold from step to step: few rows at a time keep
+// memory less busy than a copy does (an H100: 134 MB in 50 to 54 us).
 double ReadingSeconds(const Plan& plan, const Target& target) {
   constexpr double kOfCache = 0.7, kOfMemory = 0.7;
   const double bytes = static_cast<double>(plan.shape.directions * plan.depth * plan.width *

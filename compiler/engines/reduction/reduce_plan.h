@@ -29,7 +29,7 @@ struct ReducePlan {
 ReducePlan PlanReduce(const Group& group);
 
 tile::Expr IdentityExpr(graph::Combine combine, DType type);
-// What a GPU accumulates a reduction in, what it starts from, and one step of it.
+// The type that a GPU accumulates a reduction in, the value it starts from, and one step of it.
 DType AccumulatorType(const graph::Node& reduce);
 tile::Expr IdentityOf(const graph::Node& reduce);
 tile::Expr CombineTwo(const graph::Node& reduce, tile::Expr a, tile::Expr b);

@@ -27,7 +27,7 @@ constexpr int64_t kRegisters = 65536;  // of a multiprocessor
 constexpr int kOtherRegisters = 32;    // of a thread, beside what it holds
 constexpr int kMostResident = 8;       // blocks of a multiprocessor that walk all rows
 constexpr int64_t kSharedBytes = 40 << 10;
-// Of blocks whose rows go through a ring in shared memory.
+// Limits of blocks whose rows go through a ring in shared memory.
 constexpr int kLeastOfRing = 256, kTeamOfRing = 512;  // threads
 constexpr int64_t kVectorsOfRing = 2;                 // that a thread wants of a row
 constexpr int kColumnsOfRing = 64, kRegistersOfRing = 64, kMostOfRing = 4;
@@ -37,7 +37,7 @@ constexpr int64_t kMostVectorsOfLongRows = 16, kLeastChunkOfLongRows = 8;
 // Where blocks have more rows than these one after the other, others compute while one reads.
 constexpr int64_t kTurnsToReadAhead = 4;
 constexpr int kTeamToReadAhead = 128;  // of long rows few are under way: the next is read ahead
-// Of rows side by side: bytes of neighbours that are read together, and threads.
+// Limits of rows side by side: bytes of neighbours that are read together, and threads.
 constexpr int64_t kLineBytes = 128, kSectorBytes = 32;
 constexpr int kLeastThreads = 128;
 constexpr int64_t kWantedThreads = 1024;  // of a multiprocessor
@@ -158,7 +158,7 @@ class Planner {
                                [&](TensorId y) { return SizeOf(g()[y].dtype) <= 2; });
   }
 
-  // What a wide tensor is computed from.
+  // Gathers what a wide tensor is computed from.
   void Gather(TensorId id, RowsPlan::Stage& stage, std::vector<char>& seen) {
     if (id == graph::kAbsent || seen[id] != 0) return;
     seen[id] = 1;
@@ -358,7 +358,7 @@ RowsShape Choose(const RowsPlan& plan, const RowsKnobs& knobs) {
   while (sums && shape.threads > std::max(shape.team, kWarp) &&
          2 * shape.TeamsToPublish(plan) < shape.threads / shape.team)
     shape.threads /= 2;
-  // What is read ahead has to last as long as memory takes: all registers are worth having.
+  // Rows that are read ahead have to last as long as memory takes: all registers are worth having.
   const int64_t registers = plan.RegistersToWalk(shape.vectors, shape.rows) + kOtherRegisters;
   shape.resident = static_cast<int>(
       std::clamp<int64_t>(kRegisters / (shape.threads * registers), 1, kMostResident));

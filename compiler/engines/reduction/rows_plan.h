@@ -25,7 +25,7 @@ struct RowsPlan {
     // Quotients of wide tensors and values of the row that one reciprocal a row replaces: results
     // of 16 bits and less do not tell the difference.
     std::vector<graph::NodeId> quotients;
-    // Of a stage whose one reduction is squared distances from the mean of a sum of the stage
+    // Set for a stage whose one reduction is squared distances from the mean of a sum of the stage
     // before, and which needs nothing else of the row: threads can take theirs from means of their
     // own, as soon as they have the sum, so that one round between threads finishes both.
     std::optional<Moment> moment;
@@ -43,13 +43,14 @@ struct RowsPlan {
 
   bool IsHeld(graph::TensorId leaf) const;
   bool IsShifted(size_t r) const { return std::ranges::find(shifted, r) != shifted.end(); }
-  // Of all that is held.
+  // Bytes of all that is held of a row.
   int64_t BytesOfRow() const;
   // Bytes of the smallest copy, where all that is held comes as copies of 4, 8 or 16; else 0.
   int64_t LeastChunk() const;
   // Reductions across rows (row.others), each of which wants a register for every element.
   int columns() const { return static_cast<int>(row.others.size()); }
-  // Of one of their results, unrounded: types of accumulators have shared memory of their own.
+  // Bytes of one of their results, unrounded: types of accumulators have shared memory of their
+  // own.
   int64_t ColumnBytes() const;
   // 32-bit registers that a thread needs to hold `count` vectors of each of `rows`.
   int64_t RegistersFor(int64_t count, int64_t rows = 1) const;
@@ -77,11 +78,11 @@ struct RowsShape {
   // Blocks of a multiprocessor that walk all rows, and read the next one while they compute one; 0:
   // a block for each few rows.
   int resident = 0;
-  // Of blocks that walk: rows that have room in shared memory, where threads cannot hold one and
+  // In blocks that walk: rows that have room in shared memory, where threads cannot hold one and
   // the next. 0: registers hold both. With 1, parts of the next row come as this one's are stored.
   int ring = 0;
 
-  // Of a block; 0 where it always fits in 48 KB.
+  // Shared memory of a block; 0 where it always fits in 48 KB.
   int64_t SharedBytes(const RowsPlan& plan) const {
     constexpr int64_t kTotals = 4 << 10;  // of all warps
     return ring == 0 ? 0 : ring * plan.BytesOfRow() + kTotals;

@@ -36,7 +36,8 @@ constexpr KnobRow kKnobs[] = {
 };
 enum { kThreads, kVectors, kRows };
 
-// What rows that are read again may take of the L2 cache, those of all multiprocessors together.
+// Bytes of the L2 cache that rows that are read again may take, those of all multiprocessors
+// together.
 constexpr int64_t kCachedBytes = int64_t{32} << 20;
 
 template <class... A>

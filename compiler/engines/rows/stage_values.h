@@ -1,5 +1,5 @@
-// What one stage of the rows engine computes its wide tensors from: leaves, values of the row, and
-// quotients that one reciprocal a row replaces.
+// Values that one stage of the rows engine computes its wide tensors from: leaves, values of the
+// row, and quotients that one reciprocal a row replaces.
 #pragma once
 
 #include <utility>

@@ -35,13 +35,13 @@ class RowsTotals {
 
   // Partial results a lane, for each row, set to the identity.
   void DeclareParts(tile::Block& out, size_t r, Parts& parts);
-  // What the thread's lanes have.
+  // Folds what the thread's lanes have.
   void FoldLanes(tile::Block& body, const RowsPlan::Stage& stage, const Parts& parts);
-  // What the team has. `turn`: of a block that walks, the number of tiles before.
+  // Combines what the team has. `turn`: in a block that walks, the number of tiles before.
   void Combine(tile::Block& body, const RowsPlan::Stage& stage, const std::optional<Joint>& joint,
                const tile::Expr& turn);
 
-  // Of the row in slot `u`, as far as it has been combined.
+  // The total of the row in slot `u`, as far as it has been combined.
   tile::Expr Of(size_t r, const tile::Expr& u) const;
   // The sum of the row's elements from that of their distances from `shift`.
   void Unshift(tile::Block& out, size_t r, const tile::Expr& u, const tile::Expr& shift) const;

@@ -47,7 +47,7 @@ Result<Lowered> Lower(const Group& group, const Target& target, std::span<const 
 // A row for each place: most of them come from the L2 cache.
 double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
   constexpr double kShare = 0.7;  // of a copy's rate
-  // Of few places little is on its way, and of many some are behind the end of their segment.
+  // With few places little is on its way, and with many some are behind the end of their segment.
   constexpr double kAlone = 0.3, kBehind = 0.02;
   const graph::Graph& g = group.graph;
   const graph::Node& node = g.nodes.back();

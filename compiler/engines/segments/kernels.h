@@ -31,7 +31,7 @@ class SegmentRow {
   SegmentRow(KernelBuilder& b, tile::Block& out, const graph::Node& node, const tile::Expr& place,
              const Index& index, int lanes);
 
-  // What waits for the reads: behind those of all rows.
+  // Emits what waits for the reads: behind those of all rows.
   void Settle(tile::Block& out);
   // The value of lane `lane`, in x's arithmetic type; statements go to `out`.
   tile::Expr Value(tile::Block& out, const tile::Expr& lane);

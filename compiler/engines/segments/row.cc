@@ -1,4 +1,4 @@
-// What a place of a segment reads.
+// The reads of a place of a segment.
 #include <algorithm>
 
 #include "compiler/engines/segments/kernels.h"

@@ -10,7 +10,7 @@ namespace kiln::compiler {
 
 bool IsForward(const graph::Node& window);
 bool IsMax(const graph::Node& window);
-// What is read: x, or dy and the index of a maximum.
+// Tensors that are read: x, or dy and the index of a maximum.
 std::vector<graph::TensorId> SourcesOf(const graph::Node& window);
 std::vector<graph::ResampleAxis> AxesOf(const graph::Graph& g, const graph::Node& window);
 // One tap that stays where it is.

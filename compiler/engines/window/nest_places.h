@@ -42,7 +42,7 @@ class NestPlaces {
   std::map<std::tuple<size_t, int, int, int64_t>, tile::Expr> inside_axis_;
 };
 
-// What a window takes for what lies outside.
+// The value that a window takes for what lies outside.
 double PaddingValueOf(const graph::Node& window);
 // The same of windows that alone read a tensor; nothing where others read it, too, or its type has
 // no such number.

@@ -1,4 +1,4 @@
-// What a tile of a WindowNest is made of, and how large it is.
+// The plan of a WindowNest's tile: what it is made of, and how large it is.
 #include <algorithm>
 #include <set>
 
@@ -21,7 +21,8 @@ using Place = WindowNest::Place;
 
 constexpr int64_t kMostTaps = 8, kMostStride = 4;  // along one axis
 constexpr size_t kMostValues = 1600;
-// Of 32 bits that are read into registers. What is averaged, or passes through maps, is f32 there.
+// Words of 32 bits that are read into registers. Values that are averaged, or pass through maps,
+// are f32 there.
 constexpr int64_t kMostWords = 72, kMostNumbers = 64;
 constexpr int kTiles[] = {1, 2, 4, 8};
 constexpr double kBetter = 0.95;  // of the work, for narrower accesses or larger tiles

@@ -12,7 +12,7 @@ using graph::TensorId;
 using tile::Block;
 using tile::Expr;
 
-// What one tap of each result of a row reads, side by side.
+// The values that one tap of each result of a row reads, side by side.
 std::string GatherTap(const TileFrame& f, const TileSources& sources, Block& out, Places at,
                       int tap) {
   const TensorId x = f.node.inputs[0];

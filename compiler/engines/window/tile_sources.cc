@@ -12,7 +12,7 @@ using graph::TensorId;
 using tile::Block;
 using tile::Expr;
 
-// What stands for sources outside.
+// The value that stands for sources outside.
 double Beyond(const TileFrame& f) {
   const PaddingTap padding = graph::PaddingTapOf(f.attrs);
   // Pairs drop a NaN, also where all else is -infinity, and its tap is not inside.

@@ -35,7 +35,7 @@ using EngineRef = const Engine&;
 // 256x14x14 take 136 us there, and 126 on an H200).
 constexpr double kShareOfCache = 0.3409;
 
-// What the kernels around the product move.
+// Time of what the kernels around the product move.
 double TransformSeconds(const Group& group, const WinogradPlan& plan, const Target& target) {
   const int64_t points = plan.a.elements() + plan.b.elements() + plan.out.elements();
   const int64_t bytes = FloorBytes(group) + points * SizeOf(DType::kF32);

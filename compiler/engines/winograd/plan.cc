@@ -94,7 +94,7 @@ Result<WinogradPlan> PlanWinograd(const Group& group) {
   const ConvShape& s = plan.shape;
   RETURN_IF_ERROR(CheckGeometry(group, s));
   const graph::Graph& g = group.graph;
-  // What tiles of 2x2 cover: results, or the dy of a wgrad.
+  // The tensor that tiles of 2x2 cover: results, or the dy of a wgrad.
   const Tensor& covered = g[s.is_dgrad() ? s.x : s.y];
   plan.tiles_h = CeilDiv(covered.dims[2], 2);
   plan.tiles_w = CeilDiv(covered.dims[3], 2);
