@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-# A raw string, a comment, a string or a character: what has no braces that count. Digits may have a ' inside.
+# Text without braces that count: a raw string, a comment, a string, a character. Digits may have a quote inside.
 _TEXT = re.compile(
     r'R"(?P<mark>[^()\s"\\]{0,16})\((?:.|\n)*?\)(?P=mark)"'
     r"|//[^\n]*|/\*(?:.|\n)*?\*/"

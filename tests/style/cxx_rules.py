@@ -7,9 +7,9 @@ import cxx
 
 FUNCTION_LINES, CLASS_LINES = 60, 250
 LIMITS = {"function": FUNCTION_LINES, "class": CLASS_LINES}
-# What is longer, how long, and why; the list only shrinks.
+# Functions and classes that are longer, how long, and why; the list only shrinks.
 LONG = "tests/style/long_code.tsv"
-# Comments of device files that open with "Of" or "What", by file; the list only shrinks.
+# How many comments of a file still open with "Of" or "What"; the list only shrinks.
 OPENERS = "tests/style/comment_openers.tsv"
 
 
