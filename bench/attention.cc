@@ -74,7 +74,7 @@ std::string Backward(const Shape& s, bool direct) {
   const std::string q = fmt::format("{},{},{}", s.batch, s.heads, s.length);
   const std::string k = fmt::format("{},{}", s.batch, s.key_heads);
   const std::string scores = fmt::format("bf16[{},{}]@p0132", q, s.length);
-  // Of k or v: summed over the heads that share it.
+  // Gradient of k or v: summed over the heads that share it.
   const auto shared = [&](const std::string& left, const std::string& right,
                           const std::string& name) {
     if (s.heads == s.key_heads)

@@ -62,7 +62,7 @@ Case ParseOrExit(const char* line);
 // Runs `small` (the same graph at extents that the oracle manages) and compares with the oracle.
 std::string CheckNumbers(const Cudnn& cudnn, Device& device, const Case& small);
 
-// What a result file begins with, and the flags that both programs take.
+// Facts that a result file begins with, and the flags that both programs take.
 struct Options {
   std::string out, commit, date, cudnn, nvidia, filter;
   int repeats = 20;

@@ -19,8 +19,8 @@ struct Timing {
 Timing Summarise(std::vector<double> times);
 std::string Json(const Timing& timing);  // null where nothing was timed
 
-// What a call costs its thread, in microseconds; 0 where one fails. `device_time` is its own on the
-// device: a batch is over after some milliseconds, so that no call waits for the queue.
+// Microseconds that a call costs its thread; 0 where one fails. `device_time` is the call's own on
+// the device: a batch is over after some milliseconds, so that no call waits for the queue.
 double HostMicroseconds(testing::GpuDevice& device, const std::function<cudnnStatus_t()>& launch,
                         double device_time);
 
@@ -33,7 +33,7 @@ struct RandomNumbers {
 void FillWithRandom(testing::GpuDevice& device, oracle::DType dtype, uint8_t* to, size_t bytes,
                     const RandomNumbers& numbers = {});
 
-// What inputs hold: a byte pattern that is an ordinary number in every floating type, or, where
+// Contents of inputs: a byte pattern that is an ordinary number in every floating type, or, where
 // they have 16 bits, numbers from -1 to 1. Data that toggle cost power, and power costs clocks.
 enum class Fill : uint8_t { kPattern, kRandom };
 

@@ -1,4 +1,4 @@
-// What a training step of ResNet-50 costs before it runs: distinct kernels, NVRTC's time, and the
+// The cost of a training step of ResNet-50 before it runs: distinct kernels, NVRTC's time, and the
 // host time of plans whose kernels are known. No GPU is needed.
 //
 //   compile_cost [--images N,N…] [--cases FILE | --network FILE] [--sources DIR] [--no-nvrtc]
@@ -90,7 +90,7 @@ void ReportKernels(const StepPlans& step) {
   std::filesystem::remove_all(folder);
 }
 
-// What stands in `step` and not in `known`, or all of it.
+// Reports the plans of `step` that have kernels which are not in `known`, or all plans.
 void ReportPlans(const StepPlans& step, const std::set<std::string>& known, bool all) {
   std::map<std::string, int> uses;
   for (const StepPlan& plan : step.plans)

@@ -132,7 +132,7 @@ double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What runs in a child: everything that touches the device.
+// The part that runs in a child: everything that touches the device.
 class Session {
  public:
   Session(const Settings& settings, const std::vector<Problem>& problems, const Progress& progress,

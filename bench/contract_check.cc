@@ -24,10 +24,10 @@ constexpr int kSamples = 64;
 // sums in f32 of thousands of exact ones by less than a tenth of this.
 constexpr double kRoundedError = 0x1p-15;
 constexpr size_t kEnoughSamples = 16;
-// Of a typical one, sums of many results by two plans, of which one may add them rounded and the
-// other as they were. A rounding to f16 is off by 2^-12.2 of a result in the root mean square, and
-// errors add up as results of random signs do, so that the worst of some hundred sums is 3 to 4
-// times that off.
+// Error, relative to a typical one, of sums of many results by two plans, of which one may add the
+// results rounded and the other as they were. A rounding to f16 is off by 2^-12.2 of a result in
+// the root mean square, and errors add up as results of random signs do, so that the worst of some
+// hundred sums is 3 to 4 times that off.
 constexpr double kSumsError = 0x1p-10;
 // Products that the samples of one output may cost.
 constexpr double kSampleBudget = 4e8;

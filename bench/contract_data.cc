@@ -108,7 +108,7 @@ ProblemMemory::ProblemMemory(testing::GpuDevice& device, const Case& c, const Pr
         const auto block = data.Bytes(static_cast<int>(i), elements);
         auto* memory = static_cast<uint8_t*>(tensors_[i]);
         device.CopyIn(memory, block.data(), block.size());
-        // What is there is a whole number of blocks until the last copy.
+        // The part that is filled is a whole number of blocks until the last copy.
         for (auto done = static_cast<int64_t>(block.size()); done < bytes; done *= 2)
           device.CopyAsync(memory + done, memory,
                            static_cast<size_t>(std::min(done, bytes - done)));

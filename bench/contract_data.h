@@ -36,7 +36,7 @@ class BlockStore {
   std::vector<double> normal_;
 };
 
-// What every input of a problem holds. The second operand of a contraction is scaled by a power of
+// Values of every input of a problem. The second operand of a contraction is scaled by a power of
 // two so that sums of any length have about the deviation 1; 8-bit types are left alone, and a
 // tensor of one element, which is a scale, is 1/8.
 class ProblemData {

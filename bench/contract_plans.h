@@ -21,8 +21,8 @@ struct Candidate {
   std::unique_ptr<testing::Plan> plan;
 };
 
-// What one library offers for one problem. The first candidate is the first plan of mode A, which
-// is what a program gets that asks once.
+// Plans that one library offers for one problem. The first candidate is the first plan of mode A,
+// which is what a program gets that asks once.
 struct Offer {
   std::unique_ptr<testing::Graph> graph;
   std::vector<Candidate> candidates;

@@ -8,7 +8,7 @@
 
 namespace kiln::bench {
 
-// What one library did.
+// Results of one library.
 struct SideResult {
   Timing first, best;
   std::string best_label;  // engine and knobs, and the list that gave it

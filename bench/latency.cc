@@ -127,7 +127,7 @@ double TimeHost(const Call& call) {
   return times[times.size() / 2];
 }
 
-// What a frontend does with a graph that it has built before, in the order of its calls.
+// Steps of a frontend with a graph that it has built before, in the order of its calls.
 void TimeSteps(const Cudnn& cudnn, const Case& c) {
   testing::ClientError error;
   std::printf("graph %.4f\n", TimeHost([&] { testing::Graph::Build(cudnn, c, &error); }));

@@ -58,7 +58,7 @@ class CallMemory {
   // The same memory where the name is known. What is written alone is poisoned.
   void* Get(const std::string& name, const Shape& shape, Role role, double low, double high);
   void Reset();
-  // What a call must move: each input once, each output once.
+  // Bytes that a call must move: each input once, each output once.
   int64_t Bytes() const;
   std::vector<Sample> Results() const;
   bool ok() const { return ok_; }
@@ -71,7 +71,7 @@ class CallMemory {
   bool ok_ = true;
 };
 
-// What a call is made with on one library. The first failure stays.
+// Descriptors and memory that a call is made with on one library. The first failure stays.
 class CallSetup {
  public:
   CallSetup(const testing::Cudnn& cudnn, testing::GpuDevice& device, CallMemory& memory);
@@ -116,7 +116,7 @@ class CallSetup {
   void* Aside(const std::string& name, const Shape& shape, double low = -1, double high = 1) {
     return memory_.Get(name, shape, CallMemory::Role::kAside, low, high);
   }
-  // Of this library alone: workspaces and what it keeps from call to call.
+  // Memory of this library alone: workspaces and what it keeps from call to call.
   void* Own(size_t bytes);
   // The same with integers: lengths and labels.
   const int* Given(const std::vector<int>& values);
@@ -149,8 +149,8 @@ struct LegacyCall {
   std::string name;  // family/what
   std::function<Launch(CallSetup&)> make;
   bool is_random = false;  // then the share of zeroes is compared
-  // Of differences that count: sums of millions that nearly cancel have few right digits, in
-  // NVIDIA's library fewer than in ours.
+  // Factor on the differences that count: sums of millions that nearly cancel have few right
+  // digits, in NVIDIA's library fewer than in ours.
   double tolerance = 1;
 };
 

@@ -20,7 +20,7 @@ struct NetworkCall {
   std::vector<size_t> chosen;
   // One launch for each phase. A failure stays in the setup.
   std::function<std::vector<Launch>(CallSetup&, size_t variant)> make;
-  // Of differences that count; LegacyCall::tolerance.
+  // Factor on the differences that count; see LegacyCall::tolerance.
   double tolerance = 1;
   bool are_independent = false;  // else a phase reads what the one before it left
   int64_t steps = 0;             // of all layers, one after the other; 0: there are none

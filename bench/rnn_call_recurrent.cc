@@ -31,8 +31,8 @@ size_t PyTorchChoice(const RecurrentShape& s, bool is_forward) {
   return s.cell == CUDNN_LSTM || s.batch < 96 || s.hidden < 896 ? kStatic : kStandard;
 }
 
-// What both libraries round differently: TF32 and bfloat16 have few bits, and a state passes
-// through many steps.
+// Tolerance for what both libraries round differently: TF32 and bfloat16 have few bits, and a state
+// passes through many steps.
 double ToleranceOf(const RecurrentShape& s) {
   if (s.type == CUDNN_DATA_BFLOAT16) return 10;
   if (s.type == CUDNN_DATA_HALF) return 2;

@@ -19,7 +19,7 @@ struct StepProblem {
   graph::Graph graph;
 };
 
-// Of `cases`, a text like tests/cases/bench_contract.txt, the sections resnet50_*_n256, with
+// The sections resnet50_*_n256 of `cases`, a text like tests/cases/bench_contract.txt, with
 // `images` in place of 256.
 Result<std::vector<StepProblem>> StepProblems(std::string_view cases, int64_t images);
 

@@ -12,7 +12,7 @@
 
 namespace kiln::bench {
 
-// What the child writes, a line each: "begin NAME", "row NAME JSON", "meta JSON".
+// Lines that the child writes: "begin NAME", "row NAME JSON", "meta JSON".
 class Progress {
  public:
   explicit Progress(std::string path) : path_(std::move(path)) {}

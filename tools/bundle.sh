@@ -56,7 +56,7 @@ add() {
 for target in "${libraries[@]}"; do add "$(output_of "$target")" "$out/lib"; done
 for target in "${programs[@]}"; do add "$(output_of "$target")" "$out/bin"; done
 
-# What a program reads stands in its runfiles; libraries among them become links to lib/.
+# Files that a program reads stand in its runfiles; libraries among them become links to lib/.
 copy_data() {
   local runfiles=$1.runfiles/kiln file path
   [ -d "$runfiles" ] || return 0

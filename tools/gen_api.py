@@ -135,7 +135,7 @@ class Spec:
                       if row[f"in_{generation}"] and row["implemented"])
 
 
-# What a parameter is for its function, in legacy.tsv: the object that it names is read, created, set or destroyed; a
+# Roles of a parameter for its function, in legacy.tsv: the object that it names is read, created, set or destroyed; a
 # number is a value; memory of the host is read or written; memory of the device is read, written, or both. Behind
 # memory stands how much of it: a number of elements (of bytes where the parameter is a void pointer without a
 # descriptor), or the descriptor that describes it.
@@ -173,7 +173,7 @@ def check_legacy(spec):
                 yield problem + f"{role.group(1)}: memory, and nothing else, has a size"
 
 
-# What 9.19 answers where one argument is NULL and all others are valid, in nulls.tsv, and what we answer: the same, and
+# Answers of 9.19 where one argument is NULL and all others are valid, in nulls.tsv, and ours: the same, and
 # BAD_PARAM_NULL_POINTER where it crashes. `case` names other valid arguments than the plain ones. A row that is checked
 # by the entry holds whatever the other arguments are; what depends on them is the call's.
 NULL_ANSWERS = {"SUCCESS": None, "NOT_SUPPORTED": None, "BAD_PARAM": "kBadParam",
@@ -250,8 +250,8 @@ def emit_type(row, spec, generation):
     return f"/* {doc} */\ntypedef {definition}{mark};\n"
 
 
-# What the column `implemented` says, as a word of the header: a function is there, or exported and answers
-# NOT_SUPPORTED whatever it is asked, or not exported.
+# The column `implemented` as words of the header: a function is there, or exported and answers NOT_SUPPORTED whatever
+# it is asked, or not exported.
 EXPORTED_AS = {"y": "", "refused": "Not supported yet.", "": "Declared only."}
 
 

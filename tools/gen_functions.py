@@ -42,7 +42,7 @@ NOT_IN_PHOS = {"cudnnGetMaxDeviceVersion"}  # 8.9's
 # Functions that do not log their calls, for which a test that passed stands.
 UNLOGGED = {"cudnnGetVersion", "cudnnGetMaxDeviceVersion", "cudnnGetErrorString", "cudnnGetLastErrorString"}
 UNLOGGED_TEST = "[       OK ] Library."
-# What leaves, or makes on its way, more on the device than launches on the caller's stream.
+# Functions that leave, or make on their way, more on the device than launches on the caller's stream.
 NOT_CHECKPOINT_SAFE = {
     r"cudnnFind\w+": "times candidates with events, and waits for the device",
     r"cudnnCreate": "opens the device's context",

@@ -1,4 +1,4 @@
-# What a test's log says was not checked, one "NAME: REASON" a line: GoogleTest's skipped cases, a script's lines
+# Prints what a test's log says was not checked, one "NAME: REASON" a line: GoogleTest's skipped cases, a script's lines
 # "SKIPPED: REASON", and Python's unittest where it counts skipped methods.
 /: Skipped$/ {
   reason = ""

@@ -34,7 +34,7 @@ finish() {
   exit
 }
 
-# What the logs of a test's runs and shards say was not checked, one reason a line; without a log nobody knows.
+# Prints what the logs of a test's runs and shards say was not checked, one reason a line; without a log nobody knows.
 skips_of() {
   local folder=${1#//} logs
   [ -n "$testlogs" ] || return 0

@@ -46,7 +46,7 @@ struct Spelling {
        padding = false;
   bool stats = false, cast = false, gate = false, dropout = false, sink = false;
   Normalise normalise = Normalise::kDivide;
-  // What must not be taken:
+  // Forms that must not be taken:
   bool reads_weights = false, other_max = false, axis_of_queries = false;
   bool reads_largest = false, sink_in_max_alone = false;
 };
@@ -175,7 +175,7 @@ TEST(AttentionTest, EverySpellingIsFoundWhole) {
       for (const TensorId row : a.rows) EXPECT_EQ(g[row].name, "stats");
       const size_t masks = MasksOf(g, a).size();
       EXPECT_EQ(masks, static_cast<size_t>(s.padding) + s.causal + s.window) << bits;
-      // What is left outside floats: it follows from no product.
+      // A node left outside floats: it follows from no product.
       for (size_t n = 0; n < g.nodes.size(); ++n) {
         const bool floats = Has(g.nodes[n], graph::kElementwise);
         EXPECT_TRUE(a.Contains(static_cast<graph::NodeId>(n)) || floats);
@@ -316,7 +316,7 @@ TEST(AttentionTest, FactorOfAllScores) {
     ASSERT_TRUE(factor.has_value());
     EXPECT_EQ(factor->factors.size(), 1u);
   }
-  // Of 8 bits each operand has one.
+  // Operands of 8 bits have one factor each.
   const auto several = factor_of({.descales = true, .causal = true});
   ASSERT_TRUE(several.has_value());
   EXPECT_EQ(several->factors.size(), 2u);

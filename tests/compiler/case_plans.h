@@ -1,4 +1,4 @@
-// What a case is compiled to: for tests of which engines take it.
+// The plan that a case is compiled to: for tests of which engines take it.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ graph::Graph GraphOf(const std::string& line);
 // kernels are launched.
 std::string EnginesOf(const graph::Graph& g);
 size_t KernelsOf(const graph::Graph& g);
-// Of its first kernel.
+// Text of the first kernel of a graph's plan.
 std::string SourceOf(const graph::Graph& g);
 
 }  // namespace kiln::compiler

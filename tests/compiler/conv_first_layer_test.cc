@@ -267,7 +267,7 @@ TEST(ConvFirstLayerTest, EveryKnobValueRunsRight) {
       for (const int value : row.domain.subspan(1)) ExpectRight(p, {{row.name, value}});
 }
 
-// What a chunk holds past its run belongs to pixels that an output does not read.
+// Numbers that a chunk holds past its run belong to pixels that an output does not read.
 TEST(ConvFirstLayerTest, NanReachesOnlyOutputsThatReadIt) {
   for (const int problem : {0, 1}) {
     const graph::Graph g = Build(Problems()[problem]);

@@ -337,7 +337,7 @@ TEST(CtcTest, PathsMayStandInMemory) {
   }
 }
 
-// What is not finite stays with its sample, and in its frames.
+// Numbers that are not finite stay with their sample, and in their frames.
 TEST(CtcTest, ExtremesStayWithTheirSample) {
   for (const double extreme : {-1e30, 1e30, kInf, -kInf, kNan}) {
     for (const int64_t symbol : {0, 2, 4}) {

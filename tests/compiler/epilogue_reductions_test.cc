@@ -144,7 +144,7 @@ Graph Followed(bool spread) {
   return *b.Finish();
 }
 
-// What follows a reduction, place by place, is in the group too; what spreads it is not.
+// Maps that follow a reduction, place by place, are in the group too; those that spread it are not.
 TEST(EpilogueReductionsTest, MapsThatFollow) {
   const Case c{"follow", Followed(false)};
   for (const char* arch : {"sm_90a", "cpu"})

@@ -25,7 +25,7 @@ Graph Finished(GraphBuilder& b) {
   return g.ok() ? *std::move(g) : Graph();
 }
 
-// Of values near 1, so that long chains stay finite.
+// One node of a chain of values near 1, so that long chains stay finite.
 TensorId Step(GraphBuilder& b, int i, TensorId x) {
   return b.Pointwise(i % 3 == 0 ? M::kAbs : i % 3 == 1 ? M::kTanhFwd : M::kNeg, {x});
 }

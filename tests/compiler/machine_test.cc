@@ -146,7 +146,7 @@ TEST(Machine, ConfigurationsAreComparedAsOnAnH200) {
     EXPECT_GE(ComparedMemory(OfArch(arch)), OfArch(arch).memory) << arch;
 }
 
-// What models took for every board of sm_90 before boards had rows.
+// Numbers that models took for every board of sm_90 before boards had rows.
 TEST(Machine, AnH200IsAsItWasMeasured) {
   const Machine m = OfBoard("NVIDIA H200");
   EXPECT_NEAR(m.memory, 4.1e12, 1e6);
@@ -158,7 +158,7 @@ TEST(Machine, AnH200IsAsItWasMeasured) {
   EXPECT_EQ(m.FmaSlots(true), 2);
 }
 
-// Of the data sheets, less what copies do not reach.
+// Rates of memory are those of the data sheets, less what copies do not reach.
 TEST(Machine, BoardsHaveTheirOwnMemory) {
   const std::pair<const char*, double> kBoards[] = {
       {"NVIDIA A100-SXM4-80GB", 2.0},

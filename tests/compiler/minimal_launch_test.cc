@@ -64,7 +64,7 @@ TEST_F(MinimalLaunchTest, EverySampleCompiles) {
   EXPECT_GT(texts_.size(), 100u);
 }
 
-// What does not fit is refused in words, and it is refused only where it would not fit.
+// Configurations that do not fit are refused in words, and only where they would not fit.
 TEST_F(MinimalLaunchTest, EveryEngineAndKnobStaysWithinOrIsRefused) {
   const Target whole = *TargetFromArch("sm_90a"), minimal = Minimal();
   int compiled = 0;

@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
         Operations{"band.txt", {GraphOp::kExpandBandMatrix, GraphOp::kContractBandMatrix}, 20},
         Operations{"moe.txt", {GraphOp::kMoeGroupedMatmul}, 33}));
 
-// What is spelled out has no operation of its own for a random graph.
+// Rope is spelled out: it has no operation of its own for a random graph.
 TEST(Rope, CasesRunRight) { EXPECT_GE(RunCases("rope.txt"), 28); }
 
 TEST(ScatterAdd, RandomGraphsRunRight) {

@@ -33,7 +33,7 @@ std::vector<double> Borders() {
   return values;
 }
 
-// What kernels of both kinds make of `values` in `from`, stored in `to`.
+// Compares what kernels of both kinds make of `values` in `from`, stored in `to`.
 void ExpectConverted(DType from, DType to, const std::vector<double>& values, DType compute) {
   GraphBuilder b("convert");
   const auto count = static_cast<int64_t>(values.size());

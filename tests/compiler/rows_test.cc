@@ -224,7 +224,7 @@ TEST(RowChainTest, OthersAreLeftAlone) {
                   "b:f32[64,64]) -> p:f32; reduce_add(p) -> %s:f32[64,1]; mul(d, %s) -> y:f32"))
           .find("rows"),
       0u);
-  // What is wide and virtual is read across rows: it would be stored for that alone.
+  // A wide virtual tensor is read across rows: it would be stored for that alone.
   EXPECT_EQ(EnginesOf(GraphOf("reduce_max(x:f32[40,24]) -> %m:f32[40,1]; sub(x, %m) -> %d:f32; "
                               "reduce_add(%d) -> %s:f32[1,24]; mul(%d, %s) -> y:f32"))
                 .find("rows"),

@@ -225,7 +225,7 @@ std::vector<SampleGraph> PointwiseModeSamples() {
         const bool positive = mode == M::kLog || mode == M::kSqrt || mode == M::kRsqrt ||
                               mode == M::kPow || mode == M::kReciprocal;
         const std::string name = b.graph().name;
-        // What has no integer form is no sample.
+        // A graph without an integer form is no sample.
         if (Result<Graph> graph = b.Finish(); graph.ok())
           samples.push_back({name, *std::move(graph), positive && !options});
         else

@@ -1,4 +1,4 @@
-// What wgmma_sm90 plans, against values worked out by hand: which operand is left, tensor maps with
+// Plans of wgmma_sm90 against values worked out by hand: which operand is left, tensor maps with
 // their corners, taps and phases; what is declined in words; which tiles are legal.
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ Sm90Plan PlanOf(const Graph& g) {
   return plan.ok() ? *std::move(plan) : Sm90Plan{};
 }
 
-// Of contract_shape; those that are not mentioned have its defaults.
+// Value of a member of contract_shape; members that are not mentioned have its defaults.
 int64_t Member(const Sm90Plan& plan, std::string_view name) {
   for (const auto& [member, value] : plan.shape)
     if (member.name == name) return value;

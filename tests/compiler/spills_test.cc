@@ -64,7 +64,8 @@ ConvProblem Conv(GraphOp op) {
           .image = {14, 14}};
 }
 
-// Of tensors as large as the result to add, and with sums and sums of squares of it or not.
+// A convolution that adds `adds` tensors as large as its result, with sums and sums of squares of
+// it or not.
 struct ConvForm {
   int64_t channels = 128;
   int adds = 0;
@@ -236,7 +237,7 @@ TEST_F(SpillsTest, CandidatesOfWgmmaHaveNone) {
   for (const ConvProblem& conv : convs) Add("wgmma_sm90", Build(conv), "sm_90a", 2);
 }
 
-// Of phases without taps half of the candidates are filled, by warps with few registers.
+// Where phases have no taps, half of the candidates are filled, by warps with few registers.
 TEST_F(SpillsTest, CandidatesOfWgmmaThatFillHaveNone) {
   ConvProblem conv = Conv(GraphOp::kConvDgrad);
   conv.taps = {1, 1};
@@ -335,7 +336,7 @@ TEST_F(SpillsTest, CandidatesOfAttentionHaveNone) {
     Add("attention_sm90", AttentionWith(form), "sm_90a", 2);
 }
 
-// Of attention_sm80 only tiles of 16 rows a warp: those of 32 fill all registers, and keep some
+// Only tiles of 16 rows a warp of attention_sm80: those of 32 fill all registers, and keep some
 // numbers of rows, which a block needs once, in memory (docs/log).
 TEST_F(SpillsTest, SmallTilesOfAttentionOnMmaHaveNone) {
   struct Form {

@@ -1,5 +1,5 @@
-// What kernels depend on: the structure of a graph, not its extents, so that new shapes find their
-// kernels in the cache; the width of indices; and what a compile costs.
+// Tests of what kernels depend on: the structure of a graph, not its extents, so that new shapes
+// find their kernels in the cache; the width of indices; and what a compile costs.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -151,7 +151,7 @@ void EvaluateInto(const graph::Graph& g, const MemoryByUid& inputs, MemoryByUid&
     graph::Pack(g[id], values.at(id), outputs[g[id].uid]);
 }
 
-// What groups pass on: the memory of the module's tensors, in which a group's tensor has a place
+// Memory that groups pass on: that of the module's tensors, in which a group's tensor has a place
 // and strides of its own.
 class GroupMemory {
  public:

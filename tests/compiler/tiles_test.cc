@@ -112,7 +112,7 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 graph::Graph InDouble(graph::Graph g) {
   for (graph::Node& node : g.nodes)
     if (IsFloat(node.compute)) node.compute = DType::kF64;
-  // What a tensor is quantised to is part of the operation, and a network has one type.
+  // The type that a tensor is quantised to is part of the operation, and a network has one type.
   constexpr graph::GraphOp kTyped[] = {
       graph::GraphOp::kBlockScaleQuantize, graph::GraphOp::kRnnForward,
       graph::GraphOp::kRnnBackwardData, graph::GraphOp::kRnnBackwardWeights};

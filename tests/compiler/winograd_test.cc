@@ -142,13 +142,11 @@ TEST(WinogradTest, DeclinesInWords) {
   EXPECT_NE(with([](ConvProblem& p) { p.groups = 2; }).find("2 groups"), std::string::npos);
   EXPECT_NE(with([](ConvProblem& p) { p.type = DType::kF16; }).find("not f32"), std::string::npos);
   EXPECT_NE(with([](ConvProblem& p) { p.channels = 15; }).find("15 products"), std::string::npos);
-  // Of TF32 numbers short sums are not exact enough.
+  // Short sums of TF32 numbers are not exact enough.
   EXPECT_NE(WhyNot(Small(GraphOp::kConvFprop), "winograd_sm90").find("fewer than 64"),
             std::string::npos);
 }
 
-// What the model says where: products of many channels by tiles are worth it, but not where the
-// tiles of large images of few channels would be moved. Who asks for nothing gets another engine.
 // Seconds of a whole plan, by its fastest configurations of a kind.
 double LeastSecondsOf(const graph::Graph& g, const Target& target, Inputs inputs) {
   const Result<Groups> groups = GroupsOf(g, target, inputs);
@@ -161,7 +159,9 @@ double LeastSecondsOf(const graph::Graph& g, const Target& target, Inputs inputs
   return sum;
 }
 
-// Of `wide` it takes 126 of 187 us on an H200, and 136 of 185 on an H100, whose memory is slower.
+// By the model products of many channels by tiles are worth it, but not where the tiles of large
+// images of few channels would be moved. Who asks for nothing gets another engine. For `wide`
+// Winograd takes 126 of 187 us on an H200, and 136 of 185 on an H100, whose memory is slower.
 TEST(WinogradTest, IsLikedWhereItPays) {
   for (const auto& [board, most] :
        {std::pair("NVIDIA H200", 0.9), std::pair("NVIDIA H100 80GB HBM3", 0.98)})

@@ -20,7 +20,7 @@ int64_t ScratchOf(const Lowered& lowered) {
   return std::accumulate(lowered.scratch_bytes.begin(), lowered.scratch_bytes.end(), int64_t{0});
 }
 
-// Of every configuration that may be chosen.
+// The least scratch memory of every configuration that may be chosen.
 int64_t LeastScratch(const Group& group, const Target& target) {
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const Candidate& c : RankCandidates(group, target)) {

@@ -89,7 +89,7 @@ class Oracle {
     return y;
   }
 
-  // Of what SiLU is applied to.
+  // Gradient of the operand of SiLU.
   Dense Gradient() const {
     Dense g = Zeros(p_.image());
     const double of_type = oracle::UnitRoundoff(ElementOf(p_.type));
@@ -150,7 +150,7 @@ class Oracle {
   }
 
  private:
-  // Of products with exact numbers, in any order.
+  // A sum of products with exact numbers, in any order.
   struct Sum {
     double v = 0, e = 0, magnitude = 0;
     int terms = 0;

@@ -378,7 +378,7 @@ TEST_F(CtcCallsTest, FramesMayHaveManySymbols) {
   }
 }
 
-// What is not finite stays with its sample.
+// Numbers that are not finite stay with their sample.
 TEST_F(CtcCallsTest, ExtremesStayWithTheirSample) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   for (const double extreme : {-1e30, kInf, -kInf, std::nan("")}) {

@@ -1,5 +1,5 @@
-// What nvidia_parity_gpu_test says about a case: the list of known differences, the elements that
-// show a difference, and the report at the end.
+// Statements of nvidia_parity_gpu_test about a case: the list of known differences, the elements
+// that show a difference, and the report at the end.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What calls ask of the driver: every case of legacy_test and of tests/cases, with either
+// Tests of what calls ask of the driver: every case of legacy_test and of tests/cases, with either
 // generation's library, on two drivers that run nothing.
 //
 //   KILN_LAUNCH=minimal   tests/support/minimal_cuda refuses all but cuModuleLoadData,
@@ -72,7 +72,7 @@ class DriverCalls : public ::testing::Test {
   static void SetUpTestSuite() {
     driver_ = dlopen(std::getenv("KILN_LIBCUDA"), RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(driver_, nullptr) << dlerror();
-    // What this compiler makes is for no cache that others read, and so are times.
+    // Kernels and times of this compiler are for no cache that others read.
     const char* const temporary = std::getenv("TEST_TMPDIR");
     const std::string folder = std::string(temporary ? temporary : "/tmp") + "/driver_calls";
     setenv("KILN_CACHE_DIR", folder.c_str(), 1);

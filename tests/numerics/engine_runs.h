@@ -40,14 +40,15 @@ class CaseRuns {
 
   const Case& problem() const { return case_; }
   std::vector<EngineRun>& runs() { return runs_; }
-  // What is wrong with the case itself.
+  // The error of the case itself, in words.
   const std::string& error() const { return error_; }
 
   // For many threads at once, with different runs.
   void Compile(EngineRun& run) const;
   // The oracle's results; before Run.
   void Evaluate();
-  // What is wrong by more than so much of what the oracle allows; all of it without this call.
+  // Errors of more than `scale` of what the oracle allows are wrong; of more than all of it without
+  // this call.
   void Tighten(double scale) { tolerance_.scale = scale; }
   // One thread. False when the device is lost.
   bool Run(EngineRun& run);

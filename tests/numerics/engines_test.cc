@@ -158,7 +158,7 @@ class EnginesTest : public ::testing::Test {
   Sample sample_;
 };
 
-// What a GPU would run can be compiled anywhere, NVRTC apart: no case is refused for one.
+// Kernels that a GPU would run can be compiled anywhere, NVRTC apart: no case is refused for one.
 TEST_F(EnginesTest, EveryCaseOfAllFilesHasKernels) {
   const CaseFile all = LoadAllCases(TestOptions::Get());
   for (const char* arch : {"sm_80", "sm_90a", "sm_100a"}) {
@@ -180,7 +180,7 @@ TEST_F(EnginesTest, EveryCaseOfAllFilesHasKernels) {
   }
 }
 
-// What a GPU would run can be planned anywhere.
+// Configurations that a GPU would run can be planned anywhere.
 TEST_F(EnginesTest, EveryConfigurationHasAPlan) {
   bool is_run = false;  // on either: an engine may be for one
   for (const char* arch : {"sm_80", "sm_90a"}) {

@@ -35,7 +35,8 @@ struct Problem {
 
 constexpr double kRoundoff = 0x1p-24;
 
-// What column c of destination n reads at edge e: a row of the node's or of the edge's table.
+// The element that column c of a destination reads at edge e: a row of the node's or of the edge's
+// table.
 struct Read {
   int64_t row;
   double value;

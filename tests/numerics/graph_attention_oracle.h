@@ -46,7 +46,7 @@ inline Bounded ExpOf(const Bounded& x) {
   const double f = std::exp(x.v);
   return {f, f * (std::expm1(x.e) + Bounded::kRoundoff * (8 + 2 * std::fabs(x.v)))};
 }
-// What an implementation may have rounded to another type on its way.
+// A number that an implementation may have rounded to another type on its way.
 inline double Rounded(double x, double) { return x; }
 inline Bounded Rounded(const Bounded& x, double roundoff) {
   return {x.v, x.e + roundoff * std::fabs(x.v) + (roundoff > Bounded::kRoundoff ? 0x1p-24 : 0)};

@@ -142,7 +142,7 @@ class GraphAttentionTest : public ::testing::Test {
     EXPECT_EQ(o.CheckUnchanged(), "") << p.Text();
   }
 
-  // What forward saves is the oracle's, rounded to memory.
+  // Tensors that forward saves are the oracle's, rounded to memory.
   static void TestBackward(const Problem& p) {
     const Operands o(*device_, p);
     const Csc& g = p.graph;

@@ -37,7 +37,7 @@ class Heuristics : public ::testing::TestWithParam<int> {
     return plan;
   }
 
-  // What a plan is written as makes it again.
+  // The JSON that a plan is written as makes the plan again.
   void ExpectRestored(const Plan* plan) {
     if (plan == nullptr) return;
     constexpr auto kJson = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
@@ -137,7 +137,7 @@ TEST_P(Heuristics, OfRandomGraphsAreNeverEmpty) {
   for (uint64_t seed = 1 + static_cast<uint64_t>(GetParam()); seed <= kRandomGraphs;
        seed += kShards) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
-    // What the cases have no word for is not what this is about.
+    // Graphs that the cases have no word for are not what this is about.
     const Result<Case> c = ToCase(graph::RandomGraph(seed, graph::ApiOptions(seed)));
     if (!c.ok()) continue;
     ++written;

@@ -1,5 +1,5 @@
-// What tests of the backend's later attributes share: tensors in memory by uid, one operation's
-// graph run by the heuristics' first choice, and comparison with loops in f64.
+// The common part of tests of the backend's later attributes: tensors in memory by uid, one
+// operation's graph run by the heuristics' first choice, and comparison with loops in f64.
 #pragma once
 
 #include <gtest/gtest.h>

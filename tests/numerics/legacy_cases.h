@@ -9,7 +9,7 @@
 
 namespace kiln::testing {
 
-// What a case runs with.
+// Client, device and handle that a case runs with.
 struct LegacyContext {
   LegacyClient& client;
   Device& device;

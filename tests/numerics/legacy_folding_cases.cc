@@ -76,7 +76,7 @@ std::string Run(const FoldingCase& v, const LegacyContext& c) {
                         folded_filter, w_folded)),
        c.Done(KILN_CALL(client, cudnnTransformTensorEx, c.handle, t[1], alpha, dy.desc(), dy.data(),
                         beta, padded_dy, dy_padded)),
-       // What dx holds is folded too, as a client with a beta would; it is overwritten here.
+       // The old dx is folded too, as a client with a beta would; it is overwritten here.
        c.Done(KILN_CALL(client, cudnnTransformTensorEx, c.handle, t[2], alpha, dx.desc(), dx.data(),
                         beta, folded_dx, dx_folded)),
        c.Done(KILN_CALL(client, cudnnConvolutionBackwardData, c.handle, alpha, folded_filter,

@@ -62,7 +62,7 @@ class Fused {
               static_cast<int>(lengths.size()), lengths.data());
     Descriptor(label, filter);
   }
-  // Of stride 1, whose results have the extents of what is read.
+  // A convolution of stride 1, whose results have the extents of what is read.
   void Convolution(const Dims& w_dims) {
     auto conv = client_.New<cudnnConvolutionDescriptor_t>("Convolution");
     KILN_CALL(client_, cudnnSetConvolution2dDescriptor, conv, static_cast<int>(w_dims[2] / 2),
@@ -137,7 +137,7 @@ Dense Relu(Dense x) {
   return x;
 }
 
-// What lies within a value's error may be rounded either way.
+// Numbers within a value's error may be rounded either way.
 Dense RoundedTo(Dense x, cudnnDataType_t type) {
   if (type == CUDNN_DATA_FLOAT) return x;
   const double u = oracle::UnitRoundoff(ElementOf(type));

@@ -90,7 +90,8 @@ Gradients Backward(const LrnCase& l, const Dense& x, const Dense* means, const D
                    (stored ? 2 * oracle::UnitRoundoff(ElementOf(l.layout.type)) : 0);
   const std::vector<double> scales = ScalesOf(l, x, means);
   const double factor = 2 * l.alpha * l.beta / Count(l);
-  // Of each pair of a centre i and an element j of its window: s[i] by x[j], and by means[i].
+  // Derivatives of s[i] by x[j], and by means[i], for each pair of a centre i and an element j of
+  // its window.
   std::vector<double> terms;
   for (size_t i = 0; i < x.values.size(); ++i)
     terms.push_back(dy.values[i].v * x.values[i].v * std::pow(scales[i], -l.beta - 1));

@@ -33,7 +33,7 @@ struct Arguments {
 
 using Make = std::function<cudnnStatus_t(Arguments&)>;
 
-// What 9.19 takes, or answers with another of the two.
+// Misuses that 9.19 takes, or answers with another of the two.
 constexpr std::string_view kNvidiaDiffers[] = {"softmax_forward_bytes",
                                                "pooling_backward_spatial_dims",
                                                "lrn_forward_mode",

@@ -49,8 +49,8 @@ Dense Forward(const SoftmaxCase& s, const Dense& x, oracle::DType compute) {
     const double subtracted = is_fast ? 0 : largest;
     long double sum = 0;
     for (const size_t i : row) sum += std::exp(x.values[i].v - subtracted);
-    // Of the exponential, of a sum of what is positive, and of the exponentials' arguments: e^-a is
-    // off by a e^-a roundings, which is less than one for each a.
+    // Errors of the exponential, of a sum of positive terms, and of the exponentials' arguments:
+    // e^-a is off by a e^-a roundings, which is less than one for each a.
     const auto size = static_cast<double>(row.size());
     const double of_sum = u * (8 + 2 * std::sqrt(size) + (is_fast ? 4 * magnitude : size));
     for (const size_t i : row) {

@@ -125,7 +125,7 @@ std::string RunTransform(const TransformCase& v, const LegacyContext& c) {
   return FirstOf({c.Done(status), y.Check(expected), x.CheckUnchanged()});
 }
 
-// What cudnnInitTransformDest says of the result is what the result is.
+// The result is as cudnnInitTransformDest describes it.
 std::string CheckDescribed(const TransformCase& v, const LegacyContext& c) {
   const auto t = DescriptorOf(v, c);
   const LegacyTensor x = c.Tensor(v.x, v.x_dims, 1);

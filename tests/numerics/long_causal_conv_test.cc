@@ -151,7 +151,7 @@ class B2BOracle {
     return y;
   }
 
-  // Of y.
+  // Gradient of y.
   Dense Dy() {
     Dense d = Zeros(p_.rows());
     Each([&](int n, int c, int l) {
@@ -159,7 +159,7 @@ class B2BOracle {
     });
     return d;
   }
-  // Of the three projections.
+  // Gradients of the three projections.
   Dense Dparts(Dense dy) {
     Dense d = Zeros(p_.x());
     Each([&](int n, int c, int l) {
@@ -514,7 +514,7 @@ TEST_F(LongCausalConvTest, SizesOfBuffersAreNvidias) {
     cudnnDataType_t type;
     size_t bytes;
   };
-  // What 9.28.1 answered.
+  // Sizes that 9.28.1 answered.
   const Row rows[] = {
       {2, 3, 4096, CUDNN_DATA_FLOAT, 299520},
       {2, 3, 4096, CUDNN_DATA_DOUBLE, 599040},

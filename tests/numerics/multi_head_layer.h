@@ -13,7 +13,7 @@
 
 namespace kiln::testing {
 
-// What a problem is beside its numbers.
+// Properties of a problem beside its numbers.
 struct LayerOptions {
   cudnnDataType_t type = CUDNN_DATA_FLOAT, compute = CUDNN_DATA_FLOAT;
   cudnnMathType_t math = CUDNN_DEFAULT_MATH;
@@ -59,7 +59,7 @@ class AttentionLayer {
   AttentionLayer(LegacyClient& client, Device& device, cudnnHandle_t handle, const MultiHead& m,
                  const LayerOptions& options, bool trains);
 
-  // Of the last failing call, or of buffers that could not be sized.
+  // The error of the last failing call, or of buffers that could not be sized.
   const std::string& error() const { return error_; }
   void Write(const MultiHeadData& data);
   bool Forward(int step, bool trains);

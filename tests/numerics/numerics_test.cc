@@ -15,7 +15,7 @@
 namespace kiln::testing {
 namespace {
 
-// Of a case; evenly picked where the heuristics give more.
+// The most configs of a case that run; evenly picked where the heuristics give more.
 constexpr size_t kMostConfigs = 8;
 
 struct Environment {

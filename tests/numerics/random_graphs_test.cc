@@ -129,7 +129,7 @@ TEST_P(RandomGraphs, AgreeWithTheInterpreter) {
   }
 }
 
-// What was found once.
+// Graphs that were found once.
 TEST(FoundGraphs, AgreeWithTheInterpreter) {
   Settings::Get();
   const auto device = runtime::DefaultDevice();

@@ -339,7 +339,7 @@ TEST(Recurrence, SharedMemoryHoldsTheRest) {
               {{"units", 20}, {"sequences", 8}});
 }
 
-// Of both matrices.
+// Both matrices of a network with projections are streamed.
 TEST(Recurrence, ProjectionsAreStreamed) {
   for (const bool is_grad : {false, true})
     ExpectRight({.type = DType::kF32,
@@ -435,8 +435,8 @@ TEST(RecurrenceOnWgmma, SplitsRunRight) {
                   11, {{"units", row.units}, {"sequences", row.columns}, {"split", row.split}});
 }
 
-// What shared memory does not hold is streamed, for all groups of sequences and for each block of a
-// cluster its share.
+// The part of a matrix that shared memory does not hold is streamed, for all groups of sequences
+// and for each block of a cluster its share.
 TEST(RecurrenceOnWgmma, StreamsRunRight) {
   if (!HasWgmma()) return;
   for (const int split : {0, 1, 2})

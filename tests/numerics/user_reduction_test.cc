@@ -43,7 +43,7 @@ struct Case {
 
 class UserReduction : public LaterAttributes {
  protected:
-  // What the sub-graph's tensors are: of one element, virtual.
+  // The sub-graph, whose tensors have one element and are virtual.
   static Desc Body(const Case& c) {
     std::vector<Desc> operations;
     std::map<int64_t, cudnnDataType_t> types;

@@ -108,7 +108,7 @@ struct Pack {
   Descriptor Make(const Cudnn& cudnn, ClientError* error) const;
 };
 
-// What an engine config says of itself.
+// Facts that an engine config tells of itself.
 struct ConfigFacts {
   int64_t engine = -1;                         // its global index
   std::vector<std::pair<int, int64_t>> knobs;  // cudnnBackendKnobType_t and the choice

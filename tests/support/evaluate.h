@@ -24,7 +24,7 @@ CaseData MakeData(const Case& c, uint64_t seed);
 std::vector<double> FillValues(const std::string& fill, DType dtype, int64_t count, uint64_t seed);
 bool IsFill(const std::string& fill);
 
-// Of an f32 number rounded to TF32, which has 10 bits of mantissa.
+// Roundoff of an f32 number rounded to TF32, which has 10 bits of mantissa.
 inline constexpr double kTf32Roundoff = 0x1p-11;
 
 struct EvaluateOptions {

@@ -61,8 +61,8 @@ double Special(Random& r) {
 
 double NoneSometimes(Random& r) { return r.Bits() >> 40 & 3 ? Uniform(r) : -kInf; }
 
-// What models add to the scores of hidden keys: a large number, the lowest of f16, bf16 or f32, or
-// -inf. Runs of neighbours have one: none, some and all keys of rows of up to a few dozen.
+// Numbers that models add to the scores of hidden keys: a large number, the lowest of f16, bf16 or
+// f32, or -inf. Runs of neighbours have one: none, some and all keys of rows of up to a few dozen.
 constexpr std::array kHiding = {-1e4, -1e9, -1e30, -65504.0, -0x1.fep127, -0x1.fffffep127, -kInf};
 std::vector<double> MaskValues(Random& r, size_t count) {
   std::vector<double> values;

@@ -65,7 +65,7 @@ class LegacyClient {
     if (function != nullptr) function(text, size);
   }
 
-  // What a call gave back.
+  // Notes the values that a call gave back.
   template <class T>
   void Note(std::span<const T> values) {
     for (const T& value : values) transcript_ += std::to_string(value) + " ";

@@ -55,9 +55,9 @@ class LegacyTensor {
   cudnnTensorDescriptor_t desc() const { return desc_; }
   void* data() const { return buffer_->data() + oracle::Image::kGuard + offset_; }
   const oracle::Dims& dims() const { return dims_; }
-  // What it held before the call.
+  // Values of the tensor before the call.
   Dense Before() const { return Logical(image_); }
-  // What it holds is `expected`, and nothing around it was written: else a sentence.
+  // Empty where the tensor holds `expected` and nothing around it was written: else a sentence.
   std::string Check(const Dense& expected, double ulps = 0) const;
   std::string CheckUnchanged() const;
 

@@ -84,7 +84,7 @@ std::vector<std::string> PythonRoots() {
   return roots;
 }
 
-// What python3 itself would import, which knows of .pth files and PYTHONPATH.
+// Folders that python3 itself would import from; it knows of .pth files and PYTHONPATH.
 std::vector<std::string> AskPython() {
   std::vector<std::string> folders;
   FILE* python = popen(

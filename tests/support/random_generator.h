@@ -1,5 +1,5 @@
-// What random_graph.cc makes graphs with: one function an op of the table, each adding a node whose
-// operands are taken from what is there already or made anew.
+// Generator that random_graph.cc makes graphs with: one function an op of the table, each adding a
+// node whose operands are taken from what is there already or made anew.
 #pragma once
 
 #include <initializer_list>

@@ -100,7 +100,8 @@ TensorId Generator::Number(const Dims* dims, int64_t min_rank, int64_t max_rank)
   const auto& tensors = builder_.graph().tensors;
   for (size_t t = 0; t < tensors.size(); ++t) {
     const Tensor& tensor = tensors[t];
-    // What is written in place has readers before and after: together they may be a cycle.
+    // A tensor that is written in place has readers before and after: together these may be a
+    // cycle.
     if (tensor.name.starts_with("memory") || tensor.name.starts_with("after")) continue;
     const bool fits = dims != nullptr ? tensor.dims == *dims
                                       : tensor.rank() >= min_rank && tensor.rank() <= max_rank;
@@ -242,7 +243,8 @@ void Generator::AddBlockScaleDequantize() {
   builder_.Apply(GraphOp::kBlockScaleDequantize, {x, scale}, std::move(attrs), AnyResult());
 }
 
-// Of inputs alone, by powers of two: an operand that is a little off could have another scale.
+// Quantises inputs alone, by powers of two: an operand that is a little off could have another
+// scale.
 void Generator::AddBlockScaleQuantize() {
   const TensorId x =
       NewTensor(RandomDims(1 + Below(4)), Pick({DType::kF32, DType::kF16, DType::kBF16}));
@@ -644,7 +646,7 @@ void Generator::AddConcat() {
   builder_.Apply(GraphOp::kConcat, inputs, ConcatAttrs{.axis = axis}, {.dtype = At(x).dtype});
 }
 
-// What nobody reads becomes an output, and some of what is read too; the rest stays virtual.
+// Tensors that nobody reads become outputs, and some that are read too; the others stay virtual.
 void Generator::FinishTensors() {
   Graph& graph = builder_.graph();
   const auto consumers = Consumers(graph);

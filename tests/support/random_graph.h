@@ -32,7 +32,8 @@ std::vector<GraphOp> ApiOps();
 // results, virtual and non-virtual intermediates, by-value scalars and constants.
 Graph RandomGraph(uint64_t seed, const RandomGraphOptions& options = {});
 
-// Of the whole table, sometimes of a few operations only; 1 to 40 nodes, mostly few.
+// Options for graphs of the whole table, sometimes of a few operations only; 1 to 40 nodes, mostly
+// few.
 RandomGraphOptions MixedOptions(uint64_t seed);
 // The same of the C interface's operations alone.
 RandomGraphOptions ApiOptions(uint64_t seed);

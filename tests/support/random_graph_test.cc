@@ -1,5 +1,5 @@
-// What random graphs are made of: every operation of the table, and what their memory can look
-// like.
+// Tests of what random graphs are made of: every operation of the table, and what their memory can
+// look like.
 #include "tests/support/random_graph.h"
 
 #include <gtest/gtest.h>

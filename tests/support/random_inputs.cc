@@ -13,7 +13,7 @@
 namespace kiln::graph {
 namespace {
 
-// Of each tensor of offsets: the elements of a batch, of the smallest of those that it serves.
+// For each tensor of offsets the elements of a batch, of the smallest of those that it serves.
 std::map<TensorId, int64_t> LongestBatches(const Graph& graph) {
   std::map<TensorId, int64_t> longest;
   for (const Node& node : graph.nodes) {
@@ -37,7 +37,7 @@ std::set<TensorId> AttentionStatistics(const Graph& graph) {
   return found;
 }
 
-// What is added to the scores of attention. Half of them hide keys, see HideKeys.
+// Tensors that are added to the scores of attention. Half of them hide keys, see HideKeys.
 std::set<TensorId> AttentionBiases(const Graph& graph) {
   std::set<TensorId> found;
   for (const Node& node : graph.nodes) {
@@ -144,7 +144,7 @@ TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
   TensorValues values;
   for (const TensorId id : Inputs(graph)) {
     const Tensor& tensor = graph[id];
-    // Of its own, so that a tensor keeps its values when others go.
+    // A generator for each tensor, so that a tensor keeps its values when others go.
     std::mt19937_64 random(seed ^ (static_cast<uint64_t>(tensor.uid) * 0x9e3779b97f4a7c15));
     const auto below = [&](int64_t n) {
       return static_cast<double>(random() % static_cast<uint64_t>(n));

@@ -8,7 +8,7 @@
 namespace kiln::graph {
 namespace {
 
-// Of the channels, dim 1.
+// Length of the vectors of channels, dim 1.
 int64_t VectorOf(const Dims& dims) { return dims[1] % 32 == 0 ? 32 : 4; }
 
 // Extents with the channels as two dims, and the order in which memory has them: vectors innermost.

@@ -46,14 +46,14 @@ struct RnnExpected {
   oracle::RnnResults results;
   oracle::RnnGradients gradients;
 };
-// What the oracle says of the graph's inputs; rows as they lie in the graph's tensors.
+// Results of the oracle for the graph's inputs; rows as they lie in the graph's tensors.
 RnnExpected Expect(const RnnCase& c, const RnnGraph& g, bool training);
 
 // Empty, or the worst element of the graph's outputs that is further from the oracle's than
 // `tolerance` allows, in units of the tensor's largest magnitude.
 std::string CompareRnn(const RnnCase& c, const RnnGraph& g, const graph::TensorValues& got,
                        bool training, double tolerance);
-// What roundings of states, gates and gradients to the case's type may amount to.
+// The error that roundings of states, gates and gradients to the case's type may amount to.
 double RnnTolerance(const RnnCase& c);
 
 }  // namespace kiln::testing

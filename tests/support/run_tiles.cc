@@ -304,7 +304,7 @@ std::vector<double> LoopError(const Graph& g, const Node& node, const Tensor& y,
   return std::vector<double>(result.size(), error);
 }
 
-// What rounding may do to each element of a result, beside what the node's operands bring along.
+// The error of each element of a result from rounding, beside that of the node's operands.
 std::vector<double> NodeError(const Graph& g, const Node& node, TensorId output,
                               const TensorValues& values, const std::vector<double>& result) {
   const Tensor& y = g[output];
@@ -349,7 +349,7 @@ Result<TensorValues> Perturbed(const Graph& group, TensorValues values, uint64_t
   for (const Node& node : group.nodes) {
     one.nodes = {node};
     RETURN_IF_ERROR(graph::Evaluate(one, values));
-    // Of several results the first is enough, but a loop's come from as many sums.
+    // The first of several results is enough, but a loop's come from as many sums.
     const size_t count = Has(node, graph::kRecurrence) ? node.outputs.size() : 1;
     for (size_t k = 0; k < count; ++k) {
       const TensorId id = node.outputs[k];

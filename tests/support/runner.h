@@ -42,7 +42,7 @@ class CaseRunner {
   ClientError PrepareThoroughly();  // graph and every mode of the heuristics
   ClientError AddEngines();
   size_t configs() const { return graph_ ? graph_->configs() : 0; }
-  // What the config's engine admits to: see EvaluateOptions.
+  // Precision that the config's engine admits to: see EvaluateOptions.
   EvaluateOptions PrecisionOf(size_t config) const;
 
   // One engine config on a copy of `before`; `after` gets what memory holds then.

@@ -21,7 +21,7 @@ Graph OnlyFor(Graph graph, const std::set<TensorId>& wanted) {
     kept.push_back(*node);
   }
   graph.nodes.assign(kept.rbegin(), kept.rend());
-  // What is not wanted need not be memory.
+  // Outputs that are not wanted need not be memory.
   for (const TensorId t : Outputs(graph)) {
     const int64_t uid = graph[t].uid;
     const bool in_place = std::ranges::count(graph.tensors, uid, &Tensor::uid) > 1;

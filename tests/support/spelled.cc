@@ -203,7 +203,7 @@ class Speller {
 bool NeedsWords(const CaseOp& op) {
   const bool forward = op.name == "sdpa_fwd";
   if (!forward && op.name != "sdpa_bwd") return false;
-  // Of 12 operands of the forward one the last is a block mask, which the C interface has.
+  // The last of the 12 operands of sdpa_fwd is a block mask, which the C interface has.
   const size_t from = forward ? 8 : 9, to = std::min<size_t>(op.inputs.size(), 11);
   const bool has_more = from < to && std::any_of(
                                          op.inputs.begin() + static_cast<std::ptrdiff_t>(from),

@@ -44,7 +44,7 @@ TEST(Candidates, AreOrderedLegalAndHeadedByThePick) {
   EXPECT_GT(lists, 10);
 }
 
-// What is said of all candidates at once is what is said of each alone.
+// Proposals say of all candidates at once what is said of each alone.
 TEST(Candidates, ProposalsAgreeWithTheirParts) {
   const Target target = *TargetFromArch("sm_90a");
   std::set<std::string> asked;

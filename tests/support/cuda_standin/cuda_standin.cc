@@ -400,7 +400,7 @@ CuResult cuMemFree_v2(CuAddress address) {
   Hear("cuMemFree_v2");
   return std::free(reinterpret_cast<void*>(address)), Noted("cuMemFree_v2");
 }
-// What a stream has been given is as good at once: launches do nothing here.
+// Memory that a stream has been given is as good at once: launches do nothing here.
 CuResult cuMemAllocAsync(CuAddress* address, size_t bytes, CuStream) {
   Hear("cuMemAllocAsync");
   void* const memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);

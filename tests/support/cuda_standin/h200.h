@@ -1,4 +1,4 @@
-// What the driver tells of an H200, for drivers that tests bring.
+// Answers of the driver about an H200, for drivers that tests bring.
 #pragma once
 
 #include "runtime/cuda/driver.h"

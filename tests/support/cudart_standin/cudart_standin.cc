@@ -40,7 +40,8 @@ struct Event {
   std::chrono::steady_clock::time_point time;
 };
 
-// What a client gives a graph to keep, and the function that is called when nothing does any more.
+// An object that a client gives a graph to keep, and the function that is called when nothing does
+// any more.
 struct UserObject {
   void* pointer;
   void (*destroy)(void*);

@@ -223,7 +223,7 @@ void RunAsyncStore(Warp& w, const Instr& i, Mask lanes) {
 
 constexpr int kMostCoordinates = 5;
 
-// What a bulk copy was asked for with, by one lane.
+// Operands that one lane asked for a bulk copy with.
 struct Bulk {
   Warp* warp;
   const Instr* instr;

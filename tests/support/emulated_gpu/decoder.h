@@ -1,5 +1,5 @@
-// What the tables of instructions decode with: operands to slots, parts of the opcode to flags.
-// A row of a table stands for all instructions whose opcode begins with its word.
+// Decoder for the tables of instructions: operands to slots, parts of the opcode to flags. A row of
+// a table stands for all instructions whose opcode begins with its word.
 #pragma once
 
 #include <map>

@@ -1,6 +1,6 @@
-// What tests on the emulated GPU have in common, by being linked with this: a kernel cache of their
-// own, since what it would keep is PTX, and a skip with the reason where there is no NVRTC to make
-// it.
+// Environment that tests on the emulated GPU have in common, by being linked with this: a kernel
+// cache of their own, since what it would keep is PTX, and a skip with the reason where there is no
+// NVRTC to make it.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// What the tests of the emulated GPU share: CUDA text through the system's NVRTC to PTX, launched
-// on the driver that is linked in. Expected values are host loops of the tests.
+// Fixture that the tests of the emulated GPU share: CUDA text through the system's NVRTC to PTX,
+// launched on the driver that is linked in. Expected values are host loops of the tests.
 #pragma once
 
 #include <gtest/gtest.h>

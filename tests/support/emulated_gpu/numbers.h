@@ -25,7 +25,7 @@ inline float Flushed(float v) {
 
 enum class Rounding : uint8_t { kNearest, kZero, kDown, kUp, kAway /* ties away from zero */ };
 
-// What tensor cores make of a sum: the nearest f32 towards zero.
+// The f32 that tensor cores make of a sum: the nearest one towards zero.
 inline float CutOff(double sum) {
   const auto nearest = static_cast<float>(sum);
   const bool is_too_far = std::isfinite(nearest) && std::abs(double{nearest}) > std::abs(sum);

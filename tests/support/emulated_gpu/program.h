@@ -54,7 +54,7 @@ bool IsFloat(Type type);
 
 enum class Space : uint8_t { kGeneric, kGlobal, kShared, kSharedCluster, kLocal, kParam };
 
-// What the machine does after the handler, or in its place.
+// Action of the machine after the handler, or in its place.
 enum class Control : uint8_t {
   kNone,
   kBranch,         // to `target`

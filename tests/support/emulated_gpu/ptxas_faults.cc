@@ -64,7 +64,7 @@ class KnownConstants {
     if (!constant || !IsWrittenOnce(s.operands[0])) return;
     (is_equal ? equal_ : unequal_).insert({s.operands[0], {s.operands[1], *constant}});
   }
-  // What holds where the guard of a branch has this value.
+  // The equality that holds where the guard of a branch has this value.
   std::optional<Equality> Shown(const PtxStatement& branch, bool is_taken) const {
     const auto& shown = is_taken != branch.guard_negated ? equal_ : unequal_;
     const auto at = shown.find(branch.guard);

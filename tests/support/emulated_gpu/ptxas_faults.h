@@ -1,5 +1,5 @@
-// What ptxas is known to compile wrongly, so that a kernel that has it fails here as it would on a
-// GPU.
+// Code that ptxas is known to compile wrongly, so that a kernel that has such code fails here as it
+// would on a GPU.
 #pragma once
 
 #include <optional>

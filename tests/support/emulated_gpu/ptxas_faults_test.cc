@@ -10,7 +10,7 @@ constexpr CuResult kIllegalInstruction = 715;
 
 class PtxasFaultsTest : public KernelTest {
  protected:
-  // What is said about a loop over %n whose rounds with %n == 0 run `first`, others `later`; "" if
+  // The message about a loop over %n whose rounds with %n == 0 run `first`, others `later`; "" if
   // it runs.
   std::string Of(const std::string& first, const std::string& later) {
     const std::string ptx = fmt::format(R"(

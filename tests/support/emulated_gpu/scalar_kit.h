@@ -1,6 +1,6 @@
-// What the tables of arithmetic share: kinds of numbers, modifiers, and handlers that apply an
-// operation of two numbers to all lanes. An operation is a struct with functions Do, of the types
-// that it takes.
+// The common part of the tables of arithmetic: kinds of numbers, modifiers, and handlers that apply
+// an operation of two numbers to all lanes. An operation is a struct with functions Do, of the
+// types that it takes.
 #pragma once
 
 #include <algorithm>

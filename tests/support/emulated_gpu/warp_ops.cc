@@ -1,4 +1,4 @@
-// What lanes of a warp do together. PTX ISA 9.7.9 (shfl), 9.7.13 (vote, match, redux,
+// Instructions that lanes of a warp do together. PTX ISA 9.7.9 (shfl), 9.7.13 (vote, match, redux,
 // elect), 9.7.14 (mma.sync, ldmatrix, stmatrix, movmatrix). A product is summed in f64, with the
 // accumulator, and cut off to f32 once: tensor cores do so, and are a little further off within a
 // product.

@@ -1,4 +1,4 @@
-// What a test asks of the driver of driver.cc, by dlsym.
+// Questions that a test asks of the driver of driver.cc, by dlsym.
 #pragma once
 
 extern "C" {

@@ -10,7 +10,7 @@ namespace {
 using Real = long double;
 using Matrix = std::vector<std::vector<Real>>;
 
-// What a sample's paths give: their probability, and the part of it at each symbol of a frame.
+// Probability of a sample's paths, and the part of it at each symbol of a frame.
 struct Paths {
   Real total = 0;
   Matrix through;

@@ -30,7 +30,7 @@ constexpr std::array kRows = {
     DTypeRow{DType::kI4, "i4", 17, 1, 0, 0, -8, 7, false, true, 4},
     DTypeRow{DType::kU4, "u4", 18, 1, 0, 0, 0, 15, false, true, 4},
     DTypeRow{DType::kU32, "u32", 19, 4, 0, 0, 0, 4294967295.0, false, true},
-    // Of the parts, but for the bytes.
+    // Complex types: numbers of the parts, but for the bytes.
     DTypeRow{DType::kC64, "c64", 20, 8, 24, -126, -0x1.fffffep127, 0x1.fffffep127, true, false},
     DTypeRow{DType::kC128, "c128", 21, 16, 53, -1022, -0x1.fffffffffffffp1023,
              0x1.fffffffffffffp1023, true, false},
@@ -231,7 +231,7 @@ DType PartOf(DType type) {
 
 namespace {
 
-// Of a packed element: its byte, what its code counts there, and how many codes there are.
+// Place of a packed element: its byte, what its code counts there, and how many codes there are.
 struct Place {
   int64_t byte;
   int below, codes;

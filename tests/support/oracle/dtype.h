@@ -33,7 +33,7 @@ enum class DType {
   kC128
 };
 
-// What a format can hold. Integers and bool have `mantissa` 0.
+// Range and precision of a format. Integers and bool have `mantissa` 0.
 struct DTypeRow {
   DType type;
   std::string_view name;  // f32, bf16, e4m3, i8 …

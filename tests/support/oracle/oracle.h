@@ -1,4 +1,4 @@
-// What each operation of the backend API means: plain loops in f64, from the API reference.
+// Meaning of each operation of the backend API: plain loops in f64, from the API reference.
 //
 // Nothing here is shared with the compiler, so that an agreement of the two says something. Each
 // function takes and gives Dense tensors: a value and a bound on the error that a correct

@@ -44,7 +44,7 @@ struct Space {
 
 double Logistic(double v) { return 1.0 / (1.0 + std::exp(-v)); }
 
-// What one cell did at one step.
+// Values of one cell at one step.
 struct Step {
   Vector x, h_before, c_before, c, h, r;  // r: h after the projection
   Vector gate[4];                         // activated
@@ -253,7 +253,7 @@ class Sequence {
   Sequence(const RnnNetwork& net, const RnnOperands& in, const Space& space, int64_t b)
       : net_(net), in_(in), space_(space), b_(b), length_(in.lengths[b]) {}
 
-  // Of each pseudo-layer, its steps in its own order.
+  // Runs the steps of each pseudo-layer in its own order.
   void Forward() {
     std::vector<Vector> xs;
     for (int64_t t = 0; t < length_; ++t) xs.push_back(Row(in_.x, t, net_.input));

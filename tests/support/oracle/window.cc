@@ -11,7 +11,8 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// What one output reads. `at` is the row-major element of x; -1: padding of the value `pad`.
+// One element that an output reads. `at` is the row-major element of x; -1: padding of the value
+// `pad`.
 struct Tap {
   int64_t at;
   double weight, pad;
@@ -94,7 +95,7 @@ double DivisorOf(const Window& w, const std::vector<Tap>& taps) {
   return static_cast<double>(std::max<int64_t>(inside, 1));
 }
 
-// What a few roundings of v may do.
+// The error that a few roundings of v may make.
 double Rounded(double v, DType compute) {
   constexpr double kRoundings = 6;
   return std::isfinite(v) ? kRoundings * UnitRoundoff(compute) * std::fabs(v) : 0;
@@ -117,7 +118,7 @@ WindowResult WindowForward(const Window& w, const Dense& x, const Dims& y, DType
     if (w.mode == Window::Mode::kMax) {
       Value value{.v = -kInf, .e = 0};
       const Tap* best = Largest(w, taps, x, value);
-      // Of values that may be off, another may be the maximum as well.
+      // Where values may be off, another may be the maximum as well.
       for (const Tap& tap : taps)
         if (tap.at >= 0) value.e = std::max(value.e, x.values[static_cast<size_t>(tap.at)].e);
       result.y.values.push_back(value);
