@@ -71,20 +71,20 @@ std::string Run(const FoldingCase& v, const LegacyContext& c) {
   const void *const alpha = &one, *const beta = &zero;
   void *const w_folded = w_room.data(), *const dy_padded = dy_room.data(),
               *const dx_folded = dx_room.data();
-  error = FirstOf(
-      {c.Done(KILN_CALL(client, cudnnTransformFilter, c.handle, t[0], alpha, filter, w.data(), beta,
-                        folded_filter, w_folded)),
-       c.Done(KILN_CALL(client, cudnnTransformTensorEx, c.handle, t[1], alpha, dy.desc(), dy.data(),
-                        beta, padded_dy, dy_padded)),
-       // The old dx is folded too, as a client with a beta would; it is overwritten here.
-       c.Done(KILN_CALL(client, cudnnTransformTensorEx, c.handle, t[2], alpha, dx.desc(), dx.data(),
-                        beta, folded_dx, dx_folded)),
-       c.Done(KILN_CALL(client, cudnnConvolutionBackwardData, c.handle, alpha, folded_filter,
-                        w_folded, padded_dy, dy_padded, folded_conv,
-                        CUDNN_CONVOLUTION_BWD_DATA_ALGO_0, static_cast<void*>(nullptr), size_t{0},
-                        beta, folded_dx, dx_folded)),
-       c.Done(KILN_CALL(client, cudnnTransformTensorEx, c.handle, t[3], alpha, folded_dx, dx_folded,
-                        beta, dx.desc(), dx.data()))});
+  error =
+      FirstOf({c.Done(KILN_CALL(client, cudnnTransformFilter, c.handle, t[0], alpha, filter,
+                                w.data(), beta, folded_filter, w_folded)),
+               c.Done(KILN_CALL(client, cudnnTransformTensorEx, c.handle, t[1], alpha, dy.desc(),
+                                dy.data(), beta, padded_dy, dy_padded)),
+               // The old dx is folded too, as a client with a beta would; it is overwritten here.
+               c.Done(KILN_CALL(client, cudnnTransformTensorEx, c.handle, t[2], alpha, dx.desc(),
+                                dx.data(), beta, folded_dx, dx_folded)),
+               c.Done(KILN_CALL(client, cudnnConvolutionBackwardData, c.handle, alpha,
+                                folded_filter, w_folded, padded_dy, dy_padded, folded_conv,
+                                CUDNN_CONVOLUTION_BWD_DATA_ALGO_0, static_cast<void*>(nullptr),
+                                size_t{0}, beta, folded_dx, dx_folded)),
+               c.Done(KILN_CALL(client, cudnnTransformTensorEx, c.handle, t[3], alpha, folded_dx,
+                                dx_folded, beta, dx.desc(), dx.data()))});
   const Dense expected = oracle::ConvDgrad(geometry, dy.Before(), w.Before(), v.x_dims, {},
                                            {.compute = oracle::DType::kF32});
   return FirstOf({error, dx.Check(expected, 1), w.CheckUnchanged(), dy.CheckUnchanged()});
