@@ -1,3 +1,4 @@
+// Evaluation of expressions: a node for all active threads, then the next one.
 #include "ir/tile/interpret_values.h"
 
 namespace kiln::tile {

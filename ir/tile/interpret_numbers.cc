@@ -1,3 +1,4 @@
+// Numbers of the interpreter: conversions between types, and one operation on cells.
 #include <algorithm>
 #include <cmath>
 #include <limits>

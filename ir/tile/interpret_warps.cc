@@ -1,3 +1,4 @@
+// Statements that a warp runs as one: matrices from shared memory, and products of tensor cores.
 #include <cmath>
 
 #include "ir/tile/interpret_values.h"

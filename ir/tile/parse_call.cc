@@ -1,3 +1,4 @@
+// Calls of skeletons: their wgmma shapes, constants, members and functions.
 #include <limits>
 
 #include "ir/tile/parse_parts.h"

@@ -1,3 +1,4 @@
+// TokenReader: the small words of the grammar, each with its sentence for what does not fit.
 #include <cerrno>
 #include <cstdlib>
 #include <limits>

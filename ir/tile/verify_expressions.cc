@@ -1,3 +1,4 @@
+// Rules of expressions: names, types, indices that are constants, and what diverges.
 #include <algorithm>
 
 #include "ir/tile/names.h"

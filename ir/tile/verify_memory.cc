@@ -1,3 +1,4 @@
+// Rules of statements that touch memory: where operands lie, their types, and widths of accesses.
 #include <algorithm>
 
 #include "ir/tile/verify_rules.h"

@@ -1,3 +1,4 @@
+// The plan of window kernels that go by tiles: how large a tile is, and which extents make none.
 #include <algorithm>
 
 #include "compiler/engines/window/links.h"
@@ -99,7 +100,7 @@ bool ComeInChunks(const Graph& g, int64_t dim, int chunk) {
          });
 }
 
-// Of a gradient whose one window along the axis has few elements: a tile is all of them, and no
+// Whether a gradient's one window along the axis has few elements: a tile is all of them, and no
 // other window need be looked for.
 bool IsWhole(const Node& node, const ResampleAxis& a) {
   return !IsForward(node) && a.out == 1 && a.in > 1 && a.in <= kMostTaps;
