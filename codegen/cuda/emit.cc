@@ -127,8 +127,8 @@ class Emitter {
   }
 
  private:
-  // What is not written may be read at any time after a pointer was said to be restricted: this
-  // function's are, which come to it from after_wait.
+  // A compiler may read what is not written at any time after a pointer was said to be restricted:
+  // this function's are, which come to it from after_wait.
   void BodyAsFunction() {
     const std::string head = fmt::format("__device__ __forceinline__ void {}_body(", kernel_.name);
     ListBehind(w_, kernel_, head, ") {", [](const Param& p) {
@@ -148,7 +148,7 @@ class Emitter {
     });
   }
 
-  // What stands between the braces, and the last of them.
+  // The text between the braces, and the last of them.
   void Text(bool releases) {
     const CodeWriter::Scope scope(w_);
     if (releases) w_.Text(kRelease);

@@ -33,8 +33,8 @@ void Evaluator::EvalLoad(ExprCode& c, Lanes lanes) {
   }
 }
 
-// What addresses and sums are made of, each operation as one loop over threads: EvalOften… is true
-// where it is one of these. The others are chosen anew in every thread (Apply).
+// Operations that addresses and sums are made of run as one loop over threads each: EvalOften… is
+// true where it is one of these. The others are chosen anew in every thread (Apply).
 template <class F>
 void Evaluator::ForEach(Lanes lanes, F f) const {
   if (lanes.size() == static_cast<size_t>(threads_)) {

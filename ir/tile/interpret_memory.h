@@ -67,9 +67,9 @@ class BlockMemory {
     m.cells[at] = value;
   }
 
-  // What an allocation held is undefined from here on.
+  // Makes what an allocation held undefined from here on.
   void Forget(Memory& m, std::span<const int> threads);
-  // What was touched before a barrier of the block, or of teams, is ordered with what comes.
+  // Orders what was touched before a barrier of the block, or of teams, with what comes.
   void PassBarrier(bool of_teams) { (of_teams ? team_epoch_ : block_epoch_) = ++epoch_; }
 
   // The value is there for others from the wait on, as if the thread had stored it then; from here

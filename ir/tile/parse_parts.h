@@ -83,8 +83,8 @@ class ExpressionParser {
 
 // ---- calls of skeletons (parse_call.cc)
 
-// What stands behind `call`; `parse_body` reads the body of a function, whose parameters are in
-// `names` then.
+// Reads what stands behind `call`; `parse_body` reads the body of a function, whose parameters are
+// in `names` then.
 Result<Call> ParseCall(TokenReader& in, KnownNames& names,
                        const std::function<Result<Block>()>& parse_body);
 

@@ -24,7 +24,7 @@ Status BrokenRule(fmt::format_string<A...> format, A&&... args) {
 
 // Whether the operation takes operands of this type; select's are those that it chooses from.
 bool Takes(ScalarOp op, DType type);
-// What tensor cores sum products of this type in; nothing where they have none.
+// The type that tensor cores sum products of this type in; nothing where they have none.
 std::optional<DType> AccumulatorOfMma(DType operand);
 constexpr bool IsIndexType(DType t) { return t == DType::kI32 || t == DType::kI64; }
 
@@ -59,7 +59,7 @@ class Scope {
 
   const Variable* FindVariable(const std::string& name) const;
   const Buffer* FindBuffer(const std::string& name) const;
-  // Of names that have been looked up before.
+  // They are asked for names that have been looked up before.
   const Variable& VariableOf(const std::string& name) const { return vars_.at(name); }
   const Buffer& BufferOf(const std::string& name) const { return buffers_.at(name); }
   bool HasMap(const std::string& name) const { return maps_.contains(name); }

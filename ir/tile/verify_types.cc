@@ -67,7 +67,7 @@ bool InDomain(Domain domain, DType t) {
   return false;
 }
 
-// What tensor cores multiply, and in what they sum.
+// Types that tensor cores multiply, and those that they sum products in.
 struct Product {
   DType operand, accumulator;
 };
