@@ -1,20 +1,19 @@
-// The CUDA emitter: prints a verified tile kernel. Nothing is decided here but layout of text:
-// block loops become `const int bx = blockIdx.x`, a thread loop over the whole block `const int tx
-// = threadIdx.x`, lets become const locals, and registers whose places are all constants plain
-// variables. Called by engines when they make a Program.
+// The CUDA emitter: prints a verified tile kernel. Block loops become `const int bx = blockIdx.x`,
+// a thread loop over the whole block `const int tx = threadIdx.x`, lets become const locals, and
+// registers whose places are all constants plain variables. What there is to decide beyond the
+// layout of text is decided before the first line, by a survey of the kernel (kernel_survey.h).
+// Called by engines when they make a Program.
 #include "codegen/cuda/emit.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
-#include <set>
 #include <utility>
 
 #include "codegen/code_writer.h"
 #include "codegen/cuda/device.h"
 #include "codegen/cuda/expr_text.h"
+#include "codegen/cuda/kernel_survey.h"
 #include "codegen/cuda/wgmma_text.h"
 #include "ir/tile/names.h"
 #include "ir/tile/visit.h"
@@ -28,125 +27,77 @@ constexpr int64_t kStaticSharedLimit = 48 * 1024;
 constexpr size_t kColumns = 100;
 constexpr std::string_view kRelease = "asm volatile(\"griddepcontrol.launch_dependents;\");";
 
-int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
-// What the text needs to know of the kernel before its first line.
-struct Survey {
-  std::map<std::string, DType> types;            // of each buffer
-  std::map<std::string, int> access_bytes;       // the widest copy that touches a buffer
-  std::map<std::string, int64_t> shared_offset;  // of each shared buffer, 16-byte aligned
-  int64_t shared_bytes = 0;
-  const Call* call = nullptr;  // the skeleton that lays out the shared memory itself, if one runs
-  // Variables that are only read to add a larger constant to them, of kernels that store 16 bits.
-  std::set<std::string> offsets;
-  std::set<std::string> exponents;  // variables that expf reads
-};
-
-// The variable that `e` adds a constant to, or takes times a smaller one, as gelu does with erf:
-// its relative error where it is small makes no difference to such a sum. Or null.
-const ExprNode* OffsetBy(const Expr& e) {
-  const auto is = [&](size_t i, ExprKind kind) { return e->args[i]->kind == kind; };
-  if (e->kind != ExprKind::kOp || !IsFloat(e->type)) return nullptr;
-  if (e->op == ScalarOp::kFma && is(0, ExprKind::kVar) && is(1, ExprKind::kFloat) &&
-      is(2, ExprKind::kFloat) &&
-      std::fabs(e->args[2]->float_value) >= std::fabs(e->args[1]->float_value))
-    return e->args[0].get();
-  for (const size_t i : {0, 1})
-    if (e->op == ScalarOp::kAdd && is(i, ExprKind::kVar) && is(1 - i, ExprKind::kFloat) &&
-        std::fabs(e->args[1 - i]->float_value) >= 1)
-      return e->args[i].get();
-  return nullptr;
+std::string KernelHead(const Kernel& kernel) {
+  const std::string min_blocks =
+      kernel.min_blocks > 0 ? fmt::format(", {}", kernel.min_blocks) : "";
+  const std::string cluster =
+      kernel.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", kernel.cluster) : "";
+  return fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}{}) {}(", cluster,
+                     kernel.threads, min_blocks, kernel.name);
 }
 
-std::set<std::string> OffsetsOf(const Kernel& kernel) {
-  const bool rounds = std::ranges::all_of(kernel.params, [](const Param& p) {
-    return !p.is_map && (!p.is_pointer || p.is_const || SizeOf(p.type) <= 2);
-  });
-  if (!rounds) return {};
-  std::map<std::string, int> other_reads;
-  WalkExprs(kernel.body, [&](const Expr& e) {
-    if (e->kind == ExprKind::kVar) ++other_reads[e->name];
-    if (const ExprNode* variable = OffsetBy(e); variable != nullptr) --other_reads[variable->name];
-  });
-  std::set<std::string> offsets;
-  for (const auto& [name, reads] : other_reads)
-    if (reads == 0) offsets.insert(name);
-  return offsets;
-}
-
-// What the kernel's text calls something.
-std::set<std::string> NamesOf(const Kernel& kernel) {
-  std::set<std::string> names;
-  for (const Param& p : kernel.params) names.insert(p.name);
-  Walk(kernel.body, [&](const Stmt& s) {
-    if (const auto* let = std::get_if<Let>(&s.node)) names.insert(let->name);
-    if (const auto* loop = std::get_if<For>(&s.node)) names.insert(loop->var);
-    if (const auto* alloc = std::get_if<Alloc>(&s.node)) names.insert(alloc->name);
-  });
-  return names;
-}
-
-// Registers whose places are all constants, and whose variables' names nothing else has.
-std::map<std::string, int64_t> ScalarsOf(const Kernel& kernel) {
-  std::map<std::string, int64_t> scalars;
-  Walk(kernel.body, [&](const Stmt& s) {
-    if (const auto* alloc = std::get_if<Alloc>(&s.node))
-      if (alloc->space == Space::kReg) scalars[alloc->name] = alloc->size;
-    ForEachBuffer(s, [&](const std::string& name, Access) {
-      const auto* store = std::get_if<Store>(&s.node);
-      if (store == nullptr || store->index->kind != ExprKind::kInt) scalars.erase(name);
-    });
-  });
-  WalkExprs(kernel.body, [&](const Expr& e) {
-    if (e->kind == ExprKind::kLoad && e->args[0]->kind != ExprKind::kInt) scalars.erase(e->name);
-  });
-  if (std::ranges::all_of(scalars, [](const auto& scalar) { return scalar.second == 1; }))
-    return scalars;
-  const std::set<std::string> names = NamesOf(kernel);
-  std::erase_if(scalars, [&](const auto& scalar) {
-    for (int64_t i = 0; scalar.second > 1 && i < scalar.second; ++i)
-      if (names.contains(ExprPrinter::ElementName(scalar.first, i))) return true;
-    return false;
-  });
-  return scalars;
-}
-
-Survey SurveyOf(const Kernel& kernel) {
-  Survey survey;
-  survey.offsets = OffsetsOf(kernel);
-  WalkExprs(kernel.body, [&](const Expr& e) {
-    if (e->kind == ExprKind::kOp && e->op == ScalarOp::kExp && e->args[0]->kind == ExprKind::kVar)
-      survey.exponents.insert(e->args[0]->name);
-  });
-  for (const Param& p : kernel.params) survey.types[p.name] = p.type;
-  Walk(kernel.body, [&](const Stmt& s) {
-    if (const auto* alloc = std::get_if<Alloc>(&s.node)) {
-      survey.types[alloc->name] = alloc->type;
-      if (alloc->space == Space::kShared) {
-        survey.shared_offset[alloc->name] = survey.shared_bytes;
-        survey.shared_bytes = RoundUp(survey.shared_bytes + alloc->size * SizeOf(alloc->type), 16);
-      }
+// `head`, each parameter as `text_of` has it, and `end`, wrapped at the right margin.
+template <class TextOf>
+void ListBehind(CodeWriter& w, const Kernel& kernel, std::string line, std::string_view end,
+                const TextOf& text_of) {
+  for (size_t i = 0; i < kernel.params.size(); ++i) {
+    const bool last = i + 1 == kernel.params.size();
+    const std::string param = text_of(kernel.params[i]) + (last ? "" : ",");
+    const bool opens = line.ends_with('(');
+    if (line.size() + param.size() + 4 > kColumns) {
+      w.Text(line);
+      line = "    " + param;
+    } else {
+      line += (opens ? "" : " ") + param;
     }
-    if (const auto* copy = std::get_if<Copy>(&s.node)) {
-      for (const std::string& name : {copy->dst, copy->src}) {
-        int& widest = survey.access_bytes[name];
-        widest = std::max(widest, copy->lanes * SizeOf(survey.types.at(name)));
-      }
-    }
-    if (const auto* call = std::get_if<Call>(&s.node)) {
-      survey.call = call;
-      for (const Call::Function& f : call->functions)
-        for (const Call::FunctionParam& p : f.params) survey.types[p.name] = p.type;
-    }
-    // Fragments and pairs are read and written as 32-bit words, accumulators as they are.
-    const bool fragments = std::holds_alternative<Mma>(s.node) ||
-                           std::holds_alternative<LoadMatrix>(s.node) ||
-                           std::holds_alternative<Largest>(s.node);
-    ForEachBuffer(s, [&](const std::string& name, Access) {
-      if (fragments) survey.access_bytes[name] = std::max(survey.access_bytes[name], 4);
-    });
-  });
-  return survey;
+  }
+  w.Text(line.append(end));
+}
+
+std::string ParamText(const Param& p, std::string_view pointer) {
+  if (p.is_map) return fmt::format("const __grid_constant__ tensor_map {}", p.name);
+  if (!p.is_pointer) return fmt::format("const {} {}", Info(p.type).cuda, p.name);
+  return fmt::format("{}{}* {}{}", p.is_const ? "const " : "", Info(p.type).cuda, pointer, p.name);
+}
+
+std::string Restricted(const Param& p) { return ParamText(p, "__restrict__ "); }
+
+// The constants that a skeleton is instantiated with, and its wgmma.
+void Configuration(CodeWriter& w, const Call& s) {
+  w.Text("struct Config {");
+  w.Indent();
+  for (const Call::Constant& c : s.config) w.Line("static constexpr int {} = {};", c.name, c.value);
+  w.Line("static constexpr int kSharedBytes = {};", s.shared_bytes);
+  // 32-bit elements that wgmma would have to transpose, or that are split, come in registers.
+  const bool splits = std::ranges::any_of(
+      s.config, [](const Call::Constant& c) { return c.name == "kTerms" && c.value == 2; });
+  const bool in_registers = splits || (s.wgmma.left_is_outer && SizeOf(s.wgmma.type) == 4);
+  if (s.wgmma.columns > 0)
+    for (const std::string& line : WgmmaLines(s.wgmma, in_registers)) w.Text(line);
+  const auto add = [&](const Call::Wgmma& wgmma, const char* name) {
+    for (const std::string& line : WgmmaFunction(wgmma, name, wgmma.left_in_registers))
+      w.Text(line);
+  };
+  if (s.second)
+    add(*s.second, s.second->left_in_registers ? "multiply_registers" : "multiply_second");
+  if (s.third) add(*s.third, "multiply_third");
+  if (s.fourth) add(*s.fourth, "multiply_fourth");
+  w.Dedent();
+  w.Text("};");
+  w.Text("");
+}
+
+// The parameters of a function that a skeleton calls.
+std::string ParamsOf(const Call::Function& f) {
+  std::string params;
+  for (const Call::FunctionParam& p : f.params) {
+    const std::string_view type = Info(p.type).cuda;
+    params += params.empty() ? "" : ", ";
+    const std::string_view constant = p.is_output ? "" : "const ";
+    params += p.size > 0 ? fmt::format("{}{} (&{})[{}]", constant, type, p.name, p.size)
+                         : fmt::format("const {} {}", type, p.name);
+  }
+  return params;
 }
 
 class Emitter {
@@ -158,13 +109,13 @@ class Emitter {
         exprs_(ScalarsOf(kernel)) {}
 
   std::string Run() {
-    if (survey_.call != nullptr) Configuration(*survey_.call);
+    if (survey_.call != nullptr) Configuration(w_, *survey_.call);
     if (neighbours_.waits) {
       BodyAsFunction();
       w_.Text("");
       KernelThatWaits();
     } else {
-      ListBehind(KernelHead(), ") {", Restricted);
+      ListBehind(w_, kernel_, KernelHead(kernel_), ") {", Restricted);
       Text(neighbours_.releases);
     }
     std::string out;
@@ -176,62 +127,28 @@ class Emitter {
   }
 
  private:
-  // What is not written may be read at any time after a pointer was said to be restricted: this
-  // function's are, which come to it from after_wait.
+  // A compiler may read what is not written at any time after a pointer was said to be restricted:
+  // this function's are, which come to it from after_wait.
   void BodyAsFunction() {
     const std::string head = fmt::format("__device__ __forceinline__ void {}_body(", kernel_.name);
-    ListBehind(head, ") {", [](const Param& p) {
+    ListBehind(w_, kernel_, head, ") {", [](const Param& p) {
       return p.is_map ? fmt::format("const tensor_map& {}", p.name) : Restricted(p);
     });
     Text(false);
   }
 
   void KernelThatWaits() {
-    ListBehind(KernelHead(), ") {", [](const Param& p) { return ParamText(p, ""); });
+    ListBehind(w_, kernel_, KernelHead(kernel_), ") {",
+               [](const Param& p) { return ParamText(p, ""); });
     const CodeWriter::Scope scope(w_);
     if (neighbours_.releases) w_.Text(kRelease);
     w_.Text("asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");");
-    ListBehind(kernel_.name + "_body(", ");", [](const Param& p) {
+    ListBehind(w_, kernel_, kernel_.name + "_body(", ");", [](const Param& p) {
       return p.is_pointer ? fmt::format("after_wait({})", p.name) : p.name;
     });
   }
 
-  std::string KernelHead() const {
-    const std::string min_blocks =
-        kernel_.min_blocks > 0 ? fmt::format(", {}", kernel_.min_blocks) : "";
-    const std::string cluster =
-        kernel_.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", kernel_.cluster) : "";
-    return fmt::format("extern \"C\" __global__ void {}__launch_bounds__({}{}) {}(", cluster,
-                       kernel_.threads, min_blocks, kernel_.name);
-  }
-
-  // `head`, each parameter as `text_of` has it, and `end`, wrapped at the right margin.
-  template <class TextOf>
-  void ListBehind(std::string line, std::string_view end, const TextOf& text_of) {
-    for (size_t i = 0; i < kernel_.params.size(); ++i) {
-      const bool last = i + 1 == kernel_.params.size();
-      const std::string param = text_of(kernel_.params[i]) + (last ? "" : ",");
-      const bool opens = line.ends_with('(');
-      if (line.size() + param.size() + 4 > kColumns) {
-        w_.Text(line);
-        line = "    " + param;
-      } else {
-        line += (opens ? "" : " ") + param;
-      }
-    }
-    w_.Text(line.append(end));
-  }
-
-  static std::string ParamText(const Param& p, std::string_view pointer) {
-    if (p.is_map) return fmt::format("const __grid_constant__ tensor_map {}", p.name);
-    if (!p.is_pointer) return fmt::format("const {} {}", Info(p.type).cuda, p.name);
-    return fmt::format("{}{}* {}{}", p.is_const ? "const " : "", Info(p.type).cuda, pointer,
-                       p.name);
-  }
-
-  static std::string Restricted(const Param& p) { return ParamText(p, "__restrict__ "); }
-
-  // What stands between the braces, and the last of them.
+  // The text between the braces, and the last of them.
   void Text(bool releases) {
     const CodeWriter::Scope scope(w_);
     if (releases) w_.Text(kRelease);
@@ -263,8 +180,7 @@ class Emitter {
 
   void Emit(const Let& s) {
     std::string text = exprs_.Text(s.value);
-    if (survey_.offsets.contains(s.name) && s.value->kind == ExprKind::kOp &&
-        s.value->op == ScalarOp::kErf && s.value->type == DType::kF32)
+    if (survey_.coarse_erfs.contains(s.name))
       text = fmt::format("erf_to_add({})", exprs_.Text(s.value->args[0]));
     if (survey_.exponents.contains(s.name))
       if (std::string apart = exprs_.Exponent(s.value); !apart.empty()) text = std::move(apart);
@@ -397,35 +313,6 @@ class Emitter {
     w_.Text("}");
   }
 
-  // The constants that a skeleton is instantiated with, and its wgmma.
-  void Configuration(const Call& s) {
-    w_.Text("struct Config {");
-    w_.Indent();
-    for (const Call::Constant& c : s.config)
-      w_.Line("static constexpr int {} = {};", c.name, c.value);
-    w_.Line("static constexpr int kSharedBytes = {};", s.shared_bytes);
-    // 32-bit elements that wgmma would have to transpose, or that are split, come in registers.
-    const bool splits = std::ranges::any_of(
-        s.config, [](const Call::Constant& c) { return c.name == "kTerms" && c.value == 2; });
-    const bool in_registers = splits || (s.wgmma.left_is_outer && SizeOf(s.wgmma.type) == 4);
-    if (s.wgmma.columns > 0)
-      for (const std::string& line : WgmmaLines(s.wgmma, in_registers)) w_.Text(line);
-    if (s.second)
-      for (const std::string& line : WgmmaFunction(
-               *s.second, s.second->left_in_registers ? "multiply_registers" : "multiply_second",
-               s.second->left_in_registers))
-        w_.Text(line);
-    if (s.third)
-      for (const std::string& line : WgmmaFunction(*s.third, "multiply_third", false))
-        w_.Text(line);
-    if (s.fourth)
-      for (const std::string& line : WgmmaFunction(*s.fourth, "multiply_fourth", false))
-        w_.Text(line);
-    w_.Dedent();
-    w_.Text("};");
-    w_.Text("");
-  }
-
   void Emit(const Call& s) {
     // The skeleton conv_halo_sm90 has a conv_halo_shape.
     w_.Line("{}_shape shape;", s.skeleton.substr(0, s.skeleton.rfind('_')));
@@ -435,14 +322,7 @@ class Emitter {
     for (const std::string& buffer : s.buffers) arguments += buffer + ", ";
     arguments += "shape";
     for (const Call::Function& f : s.functions) {
-      std::string params;
-      for (const Call::FunctionParam& p : f.params) {
-        const std::string_view type = Info(p.type).cuda;
-        params += params.empty() ? "" : ", ";
-        const std::string_view constant = p.is_output ? "" : "const ";
-        params += p.size > 0 ? fmt::format("{}{} (&{})[{}]", constant, type, p.name, p.size)
-                             : fmt::format("const {} {}", type, p.name);
-      }
+      const std::string params = ParamsOf(f);
       w_.Line("const auto {} = [&]({}) {{", f.name, params);
       w_.Indent();
       Body(f.body);

@@ -1,5 +1,5 @@
 // Tile kernels as the interpreter runs them: names resolved to slots, and room for every value.
-// interpret.cc is the only reader.
+// The interpreter (interpret*.cc) is the only reader.
 #pragma once
 
 #include <cstdint>
