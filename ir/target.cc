@@ -2,10 +2,11 @@
 // device-less plans; with a device present, runtime/cuda fills a Target from the driver instead.
 #include "ir/target.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 
 #include "ir/base/env.h"
 #include "ir/base/threads.h"
@@ -89,8 +90,8 @@ Result<Target> TargetFromBoard(std::string_view name) {
   const std::span<const Board> boards = Boards();
   const auto board = std::ranges::find(boards, name, &Board::name);
   if (board == boards.end())
-    return Status::Error(Code::kInvalidValue, "board '{}' is not known; known are {} others", name,
-                         boards.size());
+    return Status::Error(Code::kInvalidValue, "board '{}' is not known; known are {}", name,
+                         fmt::join(boards | std::views::transform(&Board::name), ", "));
   const ArchRow* last = nullptr;
   for (const ArchRow& row : kArchs)
     if (row.sm_version == board->sm_version) last = &row;

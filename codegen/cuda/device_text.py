@@ -3,8 +3,9 @@
     python3 codegen/cuda/device_text.py FILE.cuh... > device_text.inc
 
 A kernel's text is one file, so that `#pragma once` and the includes of device files are left out of it; the files that
-they name come first in the table. Where a file includes rows (`.def`), what its macros above make of them stands there. A file that includes what is not among the arguments, or itself by way of others, is
-an error.
+they name come first in the table. Where a file includes rows (`.def`), what its macros above make of them stands there.
+A file that includes what is not among the arguments, or itself by way of others, is an error, and so is a row that is
+not a name with values in parentheses.
 """
 
 import re
@@ -31,6 +32,8 @@ def expand(match):
         text = file.read()
     for line in text[text.index("\n// ----"):].splitlines():
         row = _ROW.match(line)
+        if not row and line and not line.startswith(("//", "#")):
+            sys.exit(f"{match.group('file')}: {line!r} is no row")
         if row and row.group(1) in macros:
             parameters, body = macros[row.group(1)]
             values = dict(zip(parameters, (value.strip() for value in row.group(2).split(",")), strict=True))

@@ -19,8 +19,6 @@ struct ConfigMember {
 struct ShapeMember {
   std::string_view name;
   bool is_divisor = false;  // device code divides by it, with a multiplier and a shift
-
-  bool operator==(const ShapeMember&) const = default;
 };
 
 namespace contract {

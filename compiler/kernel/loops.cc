@@ -16,6 +16,12 @@ std::string Array(KernelBuilder& b, Block& out, const std::string& wish, DType t
 
 }  // namespace
 
+void UnrolledLoop(KernelBuilder& b, Block& out, const char* name, int64_t count,
+                  const std::function<void(Block&, Expr)>& emit) {
+  if (count == 1) return emit(out, b.Idx(0));
+  Loop(b, out, name, b.Idx(count), tile::Bind::kUnroll, emit);
+}
+
 std::string Registers(KernelBuilder& b, Block& out, const std::string& wish, DType type,
                       int64_t size) {
   return Array(b, out, wish, type, tile::Space::kReg, size);

@@ -3,6 +3,7 @@
 // KernelBuilder.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -26,6 +27,10 @@ void Loop(KernelBuilder& b, tile::Block& out, const std::string& wish, tile::Exp
   fill(body, Var(b, name));
   out.push_back({tile::For{name, b.index_type(), std::move(extent), bind, std::move(body)}});
 }
+
+// emit(out, i) for each i below count, as a loop that is unrolled; over one place there is none.
+void UnrolledLoop(KernelBuilder& b, tile::Block& out, const char* name, int64_t count,
+                  const std::function<void(tile::Block&, tile::Expr)>& emit);
 
 // An array of a thread, or of the block; the name that it got.
 std::string Registers(KernelBuilder& b, tile::Block& out, const std::string& wish, DType type,

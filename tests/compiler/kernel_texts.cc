@@ -5,16 +5,23 @@
 //   bazel run //tests/compiler:kernel_texts > before.txt
 //   bazel run //tests/compiler:kernel_texts -- sm_90a "NVIDIA H200" first > choices.txt
 //
+//   bazel run //tests/compiler:kernel_texts -- --draws=2 contract_mma contract_mma_tf32 > mma.txt
+//
 // Arguments are architectures, boards (ir/board.h), sm_90a=NAME for the sizes of one architecture's
-// usual board under the name of another one, and "first" for the model's own choice alone,
-// with its knobs; without any, four architectures and all engines. A line is `arch engine label:
-// entry entry …`; engine "first" is the model's own choice, the others are those that take the
-// graph when asked for by name.
+// usual board under the name of another one; "first" for the model's own choice alone, with its
+// knobs; engines, which are then asked for every graph, and --draws=N for as many drawn values of
+// their knobs beside. Without any, four architectures and all engines, which the bench list and
+// recorded graphs are not asked for. A line is `arch engine label: entry entry …`, of drawn values
+// `arch engine[knob,knob,…] label: …`; engine "first" is the model's own choice, the others are
+// those that take the graph when asked for by name.
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
+#include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,10 +42,12 @@ struct Named {
 
 struct Options {
   std::vector<Named> targets;
-  bool choices = false;  // nothing but the model's own
+  bool choices = false;           // nothing but the model's own
+  std::vector<int> engines = {};  // rows of the registry that are asked for; empty: all
+  int draws = 0;
 };
 
-void PrintTexts(const std::string& arch, const char* engine, const std::string& label,
+void PrintTexts(const std::string& arch, std::string_view engine, const std::string& label,
                 const CompiledPlan& plan) {
   fmt::print("{} {} {}:", arch, engine, label);
   for (const KernelSource& kernel : plan.program.kernels) fmt::print(" {}", kernel.entry);
@@ -61,42 +70,91 @@ void PrintChoice(const std::string& arch, const std::string& label, const graph:
     fmt::print("{} choice {}:{}\n", arch, label, text);
 }
 
-void PrintAll(const graph::Graph& graph, const std::string& label, bool every_engine,
-              const Options& options) {
-  for (const auto& [arch, target] : options.targets) {
-    if (options.choices) {
-      PrintChoice(arch, label, graph, target);
-      continue;
+// The plans of drawn knob values. Draws depend on the engine and the graph's label alone.
+void PrintDraws(const graph::Graph& graph, const Named& target, int e, const std::string& label,
+                int draws) {
+  constexpr unsigned kNumbersOfDraw = 64;
+  const Engine& engine = Engines()[static_cast<size_t>(e)];
+  for (int draw = 0; draw < draws; ++draw) {
+    std::seed_seq seed(label.begin(), label.end());
+    std::mt19937 random(seed);
+    random.discard(kNumbersOfDraw * static_cast<unsigned>(draw));
+    EngineChoice choice = {.engine = e};
+    std::string name = fmt::format("{}[", engine.name);
+    for (const KnobRow& knob : engine.knobs) {
+      choice.knobs.push_back({knob.name, knob.domain[random() % knob.domain.size()]});
+      name += fmt::format("{},", choice.knobs.back().value);
     }
-    if (const Result<CompiledPlan> plan = Compile(graph, target); plan.ok())
-      PrintTexts(arch, "first", label, *plan);
-    if (!every_engine) continue;
-    for (size_t e = 0; e < Engines().size(); ++e) {
-      const EngineChoice choice = {.engine = static_cast<int>(e)};
-      if (const Result<CompiledPlan> plan = Compile(graph, target, choice); plan.ok())
-        PrintTexts(arch, Engines()[e].name, label, *plan);
-    }
+    if (const Result<CompiledPlan> plan = Compile(graph, target.target, choice); plan.ok())
+      PrintTexts(target.name, name + "]", label, *plan);
   }
 }
 
-Result<Options> OptionsOf(std::vector<std::string> arguments) {
+void PrintEngine(const graph::Graph& graph, const Named& target, int e, const std::string& label,
+                 int draws) {
+  const Result<CompiledPlan> plan = Compile(graph, target.target, {.engine = e});
+  if (!plan.ok()) return;
+  PrintTexts(target.name, Engines()[static_cast<size_t>(e)].name, label, *plan);
+  PrintDraws(graph, target, e, label, draws);
+}
+
+void PrintAll(const graph::Graph& graph, const std::string& label, bool every_engine,
+              const Options& options) {
+  for (const Named& target : options.targets) {
+    if (options.choices) {
+      PrintChoice(target.name, label, graph, target.target);
+      continue;
+    }
+    for (const int e : options.engines) PrintEngine(graph, target, e, label, options.draws);
+    if (!options.engines.empty()) continue;
+    if (const Result<CompiledPlan> plan = Compile(graph, target.target); plan.ok())
+      PrintTexts(target.name, "first", label, *plan);
+    if (!every_engine) continue;
+    for (int e = 0; e < std::ssize(Engines()); ++e)
+      PrintEngine(graph, target, e, label, options.draws);
+  }
+}
+
+Result<Named> TargetNamed(std::string name) {
+  const size_t end = std::min(name.find('='), name.size());
+  Result<Target> target = TargetFromArch(name.substr(0, end));
+  if (!target.ok()) target = TargetFromBoard(name);
+  if (!target.ok()) return target.status();
+  if (end < name.size()) target->name = name.substr(end + 1);
+  std::ranges::replace(name, ' ', '_');
+  return Named{std::move(name), *std::move(target)};
+}
+
+Result<Options> OptionsOf(const std::vector<std::string>& arguments) {
+  constexpr std::string_view kDraws = "--draws=";
   Options options;
-  options.choices = std::erase(arguments, "first") > 0;
-  if (arguments.empty()) arguments = {"sm_80", "sm_90a", "sm_100a", "cpu"};
-  for (std::string& name : arguments) {
-    const size_t end = std::min(name.find('='), name.size());
-    Result<Target> target = TargetFromArch(name.substr(0, end));
-    if (!target.ok()) target = TargetFromBoard(name);
-    if (!target.ok()) return target.status();
-    if (end < name.size()) target->name = name.substr(end + 1);
-    std::ranges::replace(name, ' ', '_');
-    options.targets.push_back({std::move(name), *std::move(target)});
+  for (const std::string& argument : arguments) {
+    if (argument == "first") {
+      options.choices = true;
+    } else if (argument.starts_with(kDraws)) {
+      const char* const end = argument.data() + argument.size();
+      const auto [rest, error] =
+          std::from_chars(argument.data() + kDraws.size(), end, options.draws);
+      if (error != std::errc() || rest != end)
+        return Status::Error(Code::kBadParam, "{} does not end in a number", argument);
+    } else if (const int engine = EngineIndex(argument); engine >= 0) {
+      options.engines.push_back(engine);
+    } else {
+      ASSIGN_OR_RETURN(Named target, TargetNamed(argument));
+      options.targets.push_back(std::move(target));
+    }
+  }
+  if (options.targets.empty()) {
+    for (const char* arch : {"sm_80", "sm_90a", "sm_100a", "cpu"}) {
+      ASSIGN_OR_RETURN(Named target, TargetNamed(arch));
+      options.targets.push_back(std::move(target));
+    }
   }
   return options;
 }
 
-int Main(std::vector<std::string> arguments) {
-  const Result<Options> options = OptionsOf(std::move(arguments));
+int Main(const std::vector<std::string>& arguments) {
+  const Result<Options> options = OptionsOf(arguments);
   if (!options.ok()) {
     fmt::print(stderr, "{}\n", options.status().message());
     return 1;

@@ -25,6 +25,8 @@ _OBJECTS = tuple(f"api/lifecycle/{name}" for name in ("object.h", "object.cc", "
 _API = ("include", "api/spec", "api/session/session.h") + _OBJECTS
 _DESCRIPTORS = ("api/legacy/functions.h", "api/legacy/descriptors")
 _CODEGEN = ("codegen", "codegen/cuda")
+# Rows that engines and device code agree on.
+_MEMBERS = ("codegen/cuda/device/contract/contract_sm90.def",)
 _MODULE = ("compiler/module.h", "compiler/pass.h", "compiler/lowered.h", "compiler/group_limits.h")
 _ENGINE = ("compiler/engines/engine.h", "compiler/engines/engine.cc", "compiler/engines/knob_types.h")
 # What every engine is made with.
@@ -56,9 +58,9 @@ LAYERS = {
     "ir/tile": ("ir/base", "ir", "ir/tile"),
     "codegen": _IR + ("codegen",),
     "codegen/cuda": _IR + _CODEGEN,
-    **{f"codegen/cuda/device/{name}": tuple(f"codegen/cuda/device/{n}" for n in ("numbers", "ptx", name, f"{name}/{name}_sm90.def"))
+    **{f"codegen/cuda/device/{name}": tuple(f"codegen/cuda/device/{n}" for n in ("numbers", "ptx", name)) + _MEMBERS
        for name in ("ptx", "contract", "conv", "attention", "recurrence")},
-    "codegen/cuda/device/contract/contract_sm90.def": (),
+    **{name: () for name in _MEMBERS},
     "codegen/cuda/device/numbers": ("codegen/cuda/device/numbers",),
     "codegen/llvm": _IR + ("codegen", "codegen/llvm"),
     # Not codegen/llvm: the library that serves GPUs does not carry LLVM.
@@ -66,7 +68,7 @@ LAYERS = {
     **{name: _IR + _MODULE for name in _MODULE},
     "compiler/machine": ("ir/base", "ir", "compiler/machine"),
     "compiler/patterns": _IR + _MODULE + ("compiler/patterns",),
-    "compiler/kernel": _IR + _MODULE + ("compiler/kernel", "codegen/cuda/device/contract/contract_sm90.def"),
+    "compiler/kernel": _IR + _MODULE + _MEMBERS + ("compiler/kernel",),
     **{name: _IR + _MODULE + _ENGINE for name in _ENGINE},
     **{f"compiler/engines/{name}": _KIT + shared + (f"compiler/engines/{name}",)
        for name, shared in _FAMILIES.items()},

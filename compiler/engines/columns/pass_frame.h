@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "compiler/engines/columns/engine.h"
-#include "compiler/kernel/unrolled_loop.h"
+#include "compiler/kernel/loops.h"
 
 namespace kiln::compiler {
 

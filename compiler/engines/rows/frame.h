@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "compiler/engines/reduction/rows_plan.h"
-#include "compiler/kernel/unrolled_loop.h"
+#include "compiler/kernel/loops.h"
 
 namespace kiln::compiler {
 

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "compiler/kernel/unrolled_loop.h"
+#include "compiler/kernel/loops.h"
 
 namespace kiln::compiler {
 namespace {
