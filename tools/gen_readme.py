@@ -6,7 +6,7 @@
 
 docs/tour.md is what the tool prints for examples/graphs/scale_bias_relu.kiln, and the program beside it; README.md has
 the graph and the kernel function of it. docs/scope.md has the tables of functions and descriptors. The measurements of
-README.md are bench/report.py's.
+README.md are bench/report/report.py's.
 """
 
 import argparse

@@ -212,6 +212,21 @@ def check_headers(root):
     return findings
 
 
+_FIRST_OWN = re.compile(r'(?:\s*//[^\n]*\n|\s*\n)*#include "([^"]+)"')
+
+
+def check_mirror(root):
+    """A test that opens with a header of the product stands where that header does, below tests/."""
+    findings = []
+    for path in sorted((root / "tests").rglob("*_test.cc")):
+        name = path.relative_to(root / "tests")
+        first = _FIRST_OWN.match(path.read_text(errors="replace"))
+        header = pathlib.PurePosixPath(first.group(1)) if first else name
+        if header.parts[0] == name.parts[0] and header.parent != pathlib.PurePosixPath(name.parent.as_posix()):
+            findings.append(f"tests/{name.as_posix()}: tests {header}, whose tests stand in tests/{header.parent}")
+    return findings
+
+
 # --- the tool's output ----------------------------------------------------------------------------------
 _PRINTS = re.compile(r"\bfmt::print\(|\bstd::(?:f?printf|puts|fputs|fwrite|cout|cerr)\b")
 
@@ -383,6 +398,7 @@ CHECKS = {
     "layering": check_layering,
     "file_length": check_file_length,
     "headers": check_headers,
+    "mirror": check_mirror,
     "console": check_console,
     "env": check_env,
     "passes": check_passes,

@@ -50,6 +50,15 @@ class ChecksTest(unittest.TestCase):
         for check in checks.CHECKS:
             self.assertEqual(self.findings(check), [], check)
 
+    def test_mirror(self):
+        text = '// Tests sums.\n#include "runtime/cache/sum.h"\n\n#include <string>\n'
+        self.write("tests/runtime/cache/sum_test.cc", text)
+        self.write("tests/numerics/sum_test.cc", text)  # has no counterpart
+        self.assertEqual(self.findings("mirror"), [])
+        self.write("tests/runtime/sum_test.cc", text)
+        self.assertEqual(self.findings("mirror"), ["tests/runtime/sum_test.cc: tests runtime/cache/sum.h, whose tests "
+                                                   "stand in tests/runtime/cache"])
+
     def test_console(self):
         self.write("cli/console.cc", "bool W() { return std::fwrite(a, 1, 2, b) == 2; }\n")
         self.assertEqual(self.findings("console"), [])

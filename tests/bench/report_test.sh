@@ -1,3 +1,0 @@
-#!/usr/bin/env bash
-# Runs report_test.py with python3.
-exec python3 tests/bench/report_test.py -v
