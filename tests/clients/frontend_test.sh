@@ -12,6 +12,7 @@ source venv.sh
 make_venv
 choose_cudart "$cudart_12" "$cudart_13"
 
-export KILN_DEVICE=cpu KILN_CPU_PLUGIN=$plugin KILN_CACHE_DIR=${TEST_TMPDIR:-$(mktemp -d)}/kiln
+# Kernels are kept in the user's cache, so that the five tests of the same programs compile them once.
+export KILN_DEVICE=cpu KILN_CPU_PLUGIN=$plugin
 export PYTHONDONTWRITEBYTECODE=1
 exec "$venv/bin/python" "${PROGRAM:-frontend_cpu.py}" --cudnn "$libcudnn" --cudart "$cudart" "$@"
