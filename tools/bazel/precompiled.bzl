@@ -51,7 +51,7 @@ def _precompiled_header_impl(ctx):
         progress_message = "Compiling " + ctx.file.header.short_path,
     )
     # What the plain header includes is there for those that cannot read the compiled one, as LLVM's macros bring about.
-    headers = depset([header, compiled, ctx.file.header] + ctx.files.includes)
+    headers = depset([header, compiled] + ctx.files.includes)
     return [CcInfo(compilation_context = cc_common.create_compilation_context(headers = headers))]
 
 precompiled_header = rule(
