@@ -40,7 +40,7 @@ class Bindings {
   void* workspace() const { return workspace_; }
 
   Result<std::vector<double>> Read(runtime::Device& device, const graph::Tensor& tensor) const;
-  // That every tensor which the graph only reads has the bytes that it had.
+  // Checks that every tensor which the graph only reads has the bytes that it had.
   Status CheckInputs(runtime::Device& device, const graph::Graph& graph) const;
 
  private:

@@ -17,7 +17,7 @@ struct ProgressOptions {
   bool is_terminal = false;
   std::chrono::milliseconds first{5000}, period{30000};
 
-  // A second's silence on a terminal, longer ones in a log.
+  // The options for stderr: a second's silence on a terminal, longer ones in a log.
   static ProgressOptions OfStderr();
 };
 

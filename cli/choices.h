@@ -9,18 +9,19 @@
 
 namespace kiln::cli {
 
-// Thrown while the command line is parsed: not a mistake, but an answer that is printed instead of
-// what the command does.
+// An answer that is printed instead of the command's work. It is thrown while the command line is
+// parsed, and is no mistake.
 class Answer : public CLI::Success {
  public:
   explicit Answer(std::string text) : Success("Answer", std::move(text), 0) {}
 };
 
-// `answer` has the text for values that ask, and nothing for all others.
+// Lets an option answer questions. `answer` returns the text for values that ask, and nothing for
+// all others.
 void AnswerQuestions(CLI::Option* option,
                      std::function<std::optional<std::string>(const std::string& value)> answer);
 
-// The same for options whose only question is "?".
+// Lets an option answer "?", its only question, by the names.
 void AnswerQuestion(CLI::Option* option, std::function<std::string()> names);
 
 }  // namespace kiln::cli

@@ -21,7 +21,7 @@ using State = runtime::DoctorLine::State;
 
 constexpr const char* kPrefix = "libcudnn.so";
 
-// What one framework of one site would do.
+// One framework of one site, and how it would load libcudnn.
 struct Client {
   const Framework* framework;
   std::string version;
@@ -100,7 +100,7 @@ Result<bool> FindAsking(const std::string& site, Client& client) {
   return true;
 }
 
-// What loads the object, as far as it can be read: an rpath that cannot be is none.
+// Adds the objects that load this one, as far as they can be read: an rpath that cannot be is none.
 void AddLoaders(const std::string& site, const std::string& interpreter, Client& client) {
   std::vector<std::string> loaders = Matches(site, client.framework->loaders);
   if (!interpreter.empty()) loaders.push_back(interpreter);
@@ -167,10 +167,10 @@ bool Takes(const OpensByPath* fact, PathSource source) {
   return fact != nullptr && std::ranges::find(fact->sources, source) != std::end(fact->sources);
 }
 
-// What is opened by path serves those who ask by name if that is its DT_SONAME, and if no other of
-// that name was there before.
+// The library that the client gets. A file that is opened by path serves those who ask by name if
+// that is its DT_SONAME, and if no other of that name was there before.
 Choice Choose(const Client& client, const ByPath& opened, const LoaderSettings& settings) {
-  // What is opened by a script has an object of Python's for its caller, which has no paths.
+  // A library that a script opens has an object of Python's for its caller, which has no paths.
   const bool is_script = opened.fact != nullptr && opened.fact->when == OpensWhen::kBinds;
   const FoundLibrary found =
       FindLibrary(settings, std::span(client.chain).subspan(is_script ? 1 : 0), client.name);

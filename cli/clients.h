@@ -1,6 +1,6 @@
-// Which libcudnn each framework of a Python environment would load, why, and what to do where it is
-// not Kiln's: a part of `kiln doctor`. Nothing is started or loaded; what ld.so would do is
-// loader.h, what the frameworks do is frameworks.h, and a process is taken to have one of them.
+// The libcudnn that each framework of a Python environment would load, why, and what to do where it
+// is not Kiln's: a part of `kiln doctor`. Nothing is started or loaded; loader.h has the rules of
+// ld.so, frameworks.h the habits of the frameworks, and a process is taken to have one of them.
 #pragma once
 
 #include <string>

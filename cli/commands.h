@@ -8,7 +8,7 @@
 
 namespace kiln::cli {
 
-// `exit_status` is written when the parsed command has run.
+// Adds a command. `exit_status` is written when the parsed command has run.
 void AddRun(CLI::App& app, int& exit_status);
 void AddDump(CLI::App& app, int& exit_status);
 void AddExplain(CLI::App& app, int& exit_status);

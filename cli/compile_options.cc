@@ -20,7 +20,7 @@ std::vector<std::string_view> EngineNames() {
   return names;
 }
 
-// A line an engine: its knobs with all legal values.
+// One line for each engine: its knobs with all legal values.
 std::string KnobsText() {
   std::string text = "the knobs of each engine are";
   for (const compiler::Engine& engine : compiler::Engines()) {

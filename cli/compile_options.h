@@ -1,5 +1,5 @@
-// What `run`, `dump` and `explain` share: which engine and knobs the leading group is asked to
-// take.
+// Options that `run`, `dump` and `explain` share: which engine and knobs the leading group is asked
+// to take.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,11 +18,12 @@ struct EngineOptions {
   int64_t workspace_limit = -1;
 
   void AddTo(CLI::App& command);
-  // Errors list the engines there are. Whether knobs exist and are legal, the compiler says.
+  // The engine and knobs that were asked for. Errors list the engines there are; whether knobs
+  // exist and are legal, the compiler says.
   Result<compiler::EngineChoice> Choice() const;
 };
 
-// --arch of the commands that need no device.
+// Adds --arch to a command that needs no device.
 void AddArchOption(CLI::App& command, std::string& arch);
 
 }  // namespace kiln::cli

@@ -1,4 +1,4 @@
-// What the commands print. Names, paths and sentences come from files and command lines, so that
+// Output of the commands. Names, paths and sentences come from files and command lines, so that
 // control bytes are escaped on their way to the terminal, here and nowhere else; a style test keeps
 // other ways of printing out of the folder.
 #pragma once

@@ -1,4 +1,4 @@
-// What `run` and `tune` share: where to run, and what tuning records say for that device.
+// Options that `run` and `tune` share: where to run, and what tuning records say for that device.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,11 +10,11 @@
 
 namespace kiln::cli {
 
-// --device auto|cuda|cpu.
+// Adds --device auto|cuda|cpu to a command.
 void AddDeviceOption(CLI::App& command, std::string& kind);
 Result<runtime::Device*> OpenDevice(const std::string& kind);
 
-// As the library uses them: nothing under KILN_TUNE=off and heuristic.
+// Tuning records as the library uses them: none under KILN_TUNE=off and heuristic.
 compiler::Advisor RecordsAdvisor(const Target& target);
 
 }  // namespace kiln::cli

@@ -51,7 +51,7 @@ bool StopsUs(const runtime::DoctorLine& line) {
   return line.state == State::kMissing && line.subject == "device";
 }
 
-// How many there are of each device, of the user and shipped.
+// The line on tuning records: how many there are of each device, of the user and shipped.
 runtime::DoctorLine RecordsLine() {
   std::vector<std::string> paths = runtime::ShippedRecordPaths();
   if (std::string user = runtime::UserRecordFolder(); !user.empty())

@@ -52,7 +52,7 @@ struct DumpOptions {
   EngineOptions engine;
 };
 
-// What is printed: one text for stages of the graph, one a kernel after that.
+// A text that is printed: one for stages of the graph, one a kernel after that.
 struct Piece {
   std::string name, text;
 };

@@ -104,7 +104,7 @@ Status Reader::ReadAt(uint64_t offset, void* to, size_t size, const char* what) 
   return {};
 }
 
-// Whether it is an object of this machine's kind.
+// True if the file is an object of this machine's kind.
 Result<bool> Reader::ReadHeader() {
   unsigned char ident[EI_NIDENT];
   RETURN_IF_ERROR(ReadAt(0, ident, sizeof ident, "ELF identification"));

@@ -1,6 +1,7 @@
-// What ld.so reads of a shared object: whom it needs and where it wants them looked for. `kiln
-// doctor` reads the objects of other people's installations with it, so that a file may be as large
-// or as damaged as it likes: all is read by place and length, and what does not fit is a sentence.
+// The parts of a shared object that ld.so reads: whom it needs and where it wants them looked for.
+// `kiln doctor` reads the objects of other people's installations with it, so that a file may be as
+// large or as damaged as it likes: all is read by place and length, and a file that does not fit is
+// a sentence.
 #pragma once
 
 #include <optional>
@@ -22,7 +23,7 @@ struct ElfFile {
   const std::string* Rpath() const { return rpath && !runpath ? &*rpath : nullptr; }
 };
 
-// An object of another kind has `is_ours` false and nothing else.
+// Reads an object. One of another kind has `is_ours` false and nothing else.
 Result<ElfFile> ReadElf(const std::string& path);
 
 }  // namespace kiln::cli

@@ -1,4 +1,4 @@
-// What the shell gets. Scripts rely on the numbers, so `kiln --help` lists them.
+// Exit statuses of the tool. Scripts rely on the numbers, so `kiln --help` lists them.
 #pragma once
 
 namespace kiln::cli {

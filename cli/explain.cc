@@ -51,7 +51,8 @@ void PrintKnobs(const compiler::Engine& engine, const std::vector<int>& values) 
   }
 }
 
-// Where a plan that names no engine is made otherwise: this command shows what the model chooses.
+// Prints the record by which a plan that names no engine is made otherwise: this command shows what
+// the model chooses.
 void PrintRecord(const compiler::Group& group, const Target& target) {
   const compiler::Advisor advisor = RecordsAdvisor(target);
   const std::optional<compiler::Candidate> best = advisor ? advisor(group) : std::nullopt;
@@ -93,7 +94,7 @@ double SecondsOf(const compiler::CompiledPlan& plan) {
   return seconds;
 }
 
-// Of the whole plan: what moves, what would have to, and what the model makes of it.
+// Prints sums of the whole plan: what moves, what would have to, and what the model makes of it.
 void PrintPlan(const compiler::CompiledPlan& plan, const Target& target) {
   int64_t moved = 0;
   for (const compiler::GroupReport& group : plan.groups)
@@ -103,7 +104,7 @@ void PrintPlan(const compiler::CompiledPlan& plan, const Target& target) {
   for (const std::string& reason : plan.why) PrintOut("why {}\n", reason);
 }
 
-// What the workspace buys.
+// Prints the time that the workspace buys: the plan without it, beside this one.
 Status PrintLeastWorkspace(const graph::Graph& graph, const Target& target,
                            const compiler::CompiledPlan& plan) {
   if (plan.program.workspace_bytes == 0) return {};

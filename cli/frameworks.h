@@ -8,7 +8,7 @@
 
 namespace kiln::cli {
 
-// Where a framework's Python looks for a file of its own accord.
+// The place where a framework's Python looks for a file of its own accord.
 enum class PathSource : uint8_t {
   kNone,
   kWheel,        // nvidia/cudnn/lib of the wheels nvidia-cudnn-cu12 and -cu13

@@ -94,7 +94,8 @@ Result<Source> ReadSource(const std::string& argument) {
   return source;
 }
 
-// What is not there yet is no mistake in the file; everything else that an importer says is.
+// The code of an importer's error. A feature that is not there yet is no mistake in the file;
+// everything else that an importer says is.
 Code CodeFor(const Status& status) {
   constexpr Code kNotYet[] = {Code::kNotSupported,      Code::kUnsupportedGraphPattern,
                               Code::kUnsupportedShape,  Code::kUnsupportedDataType,
@@ -135,7 +136,7 @@ Result<graph::Graph> ReadGraph(const std::string& argument) {
 
 int Fail(const Status& status) {
   const bool is_usage = status.code() == Code::kBadParam || status.code() == Code::kInvalidValue;
-  // What is wrong with an input quotes it, in one line; other sentences may hold a compiler's log.
+  // A sentence on a bad input quotes it, in one line; other sentences may hold a compiler's log.
   PrintError("kiln: {}\n", Printable(status.message(), is_usage ? Lines::kEscaped : Lines::kKept));
   return is_usage ? kExitUsage : kExitFailed;
 }

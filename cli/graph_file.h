@@ -7,11 +7,11 @@
 
 namespace kiln::cli {
 
-// "FILE", "FILE:LINE" or "-". Errors start with FILE:LINE:COLUMN wherever the mistake has a place
-// in the text.
+// Reads "FILE", "FILE:LINE" or "-". Errors start with FILE:LINE:COLUMN wherever the mistake has a
+// place in the text.
 Result<graph::Graph> ReadGraph(const std::string& argument);
 
-// All of a file, up to a size that no file of graphs has.
+// Reads all of a file, up to a size that no file of graphs has.
 Result<std::string> ReadFile(const std::string& path);
 
 // Prints "kiln: sentence" and returns the exit status for it.

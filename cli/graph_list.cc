@@ -28,7 +28,7 @@ Result<std::vector<std::string>> LinesOf(const std::string& file) {
   return lines;
 }
 
-// FILE:LINE is there where the file is.
+// A name FILE:LINE exists if its file does.
 bool IsThere(const std::string& argument) {
   std::error_code error;
   return fs::exists(argument, error) || fs::exists(argument.substr(0, argument.rfind(':')), error);

@@ -1,4 +1,4 @@
-// LIST arguments of `kiln tune`: what to read graphs from.
+// LIST arguments of `kiln tune`: names of graphs, files and folders to read graphs from.
 #pragma once
 
 #include <string>

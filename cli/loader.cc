@@ -57,7 +57,7 @@ class Search {
     if (!TakePreloaded()) TakeByRules();
     return std::move(found_);
   }
-  // Where no library is preloaded yet.
+  // Finds the library by the rules alone, where no library is preloaded yet.
   FoundLibrary RunByRules() {
     TakeByRules();
     return std::move(found_);
@@ -70,7 +70,7 @@ class Search {
   bool TakeCached(bool has_default_folders);
   bool Take(LoaderRule rule, const std::vector<std::string>& entries, const std::string& origin,
             const std::string& owner);
-  // Whether the search ends at this file.
+  // True if the search ends at this file.
   bool TakeFile(LoaderRule rule, const std::string& path);
 
   const LoaderSettings& settings_;

@@ -1,5 +1,5 @@
-// Which file ld.so would take for the name of a library, and by which of its rules, without loading
-// anything. glibc's, in its order:
+// The file that ld.so would take for the name of a library, and by which of its rules, without
+// loading anything. glibc's rules, in their order:
 //
 //   loaded already     here: what LD_PRELOAD and /etc/ld.so.preload name, by DT_SONAME
 //   DT_RPATH           of who asks, of who loaded that one, and so on to the program; not where who

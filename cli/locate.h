@@ -1,6 +1,6 @@
-// Where in a graph's text a sentence of the importer or the verifier points. They speak of the
-// graph, not of its text: "nodes[3].inputs.X: …" in JSON, "%y = conv_fprop: …" and "%x: …" of
-// tensors and operations.
+// The place in a graph's text that a sentence of the importer or the verifier points to. They speak
+// of the graph, not of its text: "nodes[3].inputs.X: ..." in JSON, "%y = conv_fprop: ..." and "%x:
+// ..." of tensors and operations.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Place {
 // Takes "line:column: " off the front of the sentence, if it starts so.
 std::optional<Place> SplitPlace(std::string& sentence);
 
-// Nothing where the sentence names no part of the text.
+// The place that a sentence names; nothing where it names no part of the text.
 std::optional<Place> Locate(std::string_view text, std::string_view sentence);
 
 }  // namespace kiln::cli

@@ -1,5 +1,6 @@
-// kiln: what Kiln makes of a graph, from the command line. Commands are in files of their names;
-// this one parses, checks the environment and turns the outcome into an exit status.
+// kiln: the tool that shows on the command line how Kiln compiles and runs a graph. Commands are in
+// files of their names; this one parses, checks the environment and turns the outcome into an exit
+// status.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -22,7 +22,7 @@ int64_t Times(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? kUnlimited : product;
 }
 
-// The number at the start of a file: of control groups, "max" is none.
+// The number at the start of a file; none where a control group has "max".
 std::optional<int64_t> NumberIn(const std::string& path) {
   std::ifstream file(path);
   int64_t value = 0;
@@ -43,7 +43,7 @@ int64_t MachineBytes(const std::string& root) {
   return kUnlimited;
 }
 
-// What the file cache of a group holds can be given back; memory.current counts it.
+// The bytes of a group's file cache, which can be given back although memory.current counts them.
 int64_t CacheBytes(const std::string& folder) {
   std::ifstream file(folder + "/memory.stat");
   int64_t cache = 0, value = 0;
@@ -59,7 +59,7 @@ int64_t GroupRoom(const std::string& folder, const char* limit, const char* used
   return std::max<int64_t>(*most - std::max<int64_t>(taken, 0), 0);
 }
 
-// Of the process's group and of each group above it. In a container the mount shows the
+// The room of the process's group and of each group above it. In a container the mount shows the
 // container's group as the root, whatever the path says.
 int64_t GroupsRoom(const std::string& root) {
   std::ifstream file(root + "/proc/self/cgroup");

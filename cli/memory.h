@@ -1,5 +1,5 @@
-// How much memory a command may take, and how much a check takes: a graph that is too large is
-// refused with both numbers before the system ends the process.
+// The memory that a command may take, and that a check takes: a graph that is too large is refused
+// with both numbers before the system ends the process.
 #pragma once
 
 #include <cstdint>

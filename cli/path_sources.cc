@@ -31,7 +31,7 @@ std::string OfLibraryPath(const LoaderSettings& settings) {
   return {};
 }
 
-// Of all files libcudnn.so* below a folder, the one whose name comes last: the longest version.
+// The file libcudnn.so* below a folder whose name comes last: the longest version.
 std::string Below(const std::string& folder) {
   namespace fs = std::filesystem;
   constexpr int kMostEntries = 1'000'000;

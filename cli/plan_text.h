@@ -8,7 +8,7 @@
 
 namespace kiln::cli {
 
-// `module` is what the last pass left.
+// Prints the plan of a `module` as the last pass left it.
 std::string PlanText(const compiler::Module& module, const Target& target);
 
 }  // namespace kiln::cli

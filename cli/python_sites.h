@@ -1,5 +1,5 @@
-// Where the Python of this environment has its packages, read from the file system: no program is
-// started. Called by `kiln doctor` (clients.h).
+// The folders in which the Python of this environment has its packages, read from the file system:
+// no program is started. Called by `kiln doctor` (clients.h).
 #pragma once
 
 #include <string>
@@ -14,14 +14,14 @@ struct PythonSites {
   std::string trouble;               // why the python3 of PATH could not be followed
 };
 
-// Of $VIRTUAL_ENV, $CONDA_PREFIX and the python3 of PATH.
+// The sites of $VIRTUAL_ENV, $CONDA_PREFIX and the python3 of PATH.
 PythonSites SitesOfEnvironment();
 
 // Paths below the folder that match, sorted.
 std::vector<std::string> GlobPaths(const std::string& folder, const std::string& pattern);
 
-// What METADATA has as the version of a distribution, "?" where it does not say; empty where the
-// folder does not have it. The name is in lower case, with underscores.
+// The version of a distribution by its METADATA, "?" where it does not say; empty where the folder
+// does not have it. The name is in lower case, with underscores.
 std::string DistributionVersion(const std::string& folder, std::string_view distribution);
 
 }  // namespace kiln::cli

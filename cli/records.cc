@@ -106,7 +106,8 @@ Status Export(const RecordsOptions& options) {
   return Write(options.output, Fastest(compiler::Merge(std::move(read.records)), options.keep));
 }
 
-// What can be said without the group: whether the engine and its version are this build's.
+// The reason why a record is of no use, as far as it is known without the group: whether the engine
+// and its version are this build's.
 std::string WhyUseless(const Record& record) {
   const int index = compiler::EngineIndex(record.engine);
   if (index < 0) return fmt::format("there is no engine {}", record.engine);

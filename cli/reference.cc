@@ -96,8 +96,8 @@ double SmallestStep(DType type) {
     case DType::kE2M1:
       return 0x1p-1;
     default:
-      // Of f32 and bf16 what a GPU may flush; integers differ by nothing but a rounding of their
-      // own.
+      // f32 and bf16 have the smallest normal number here, below which a GPU may flush; integers
+      // differ by nothing but a rounding of their own.
       return IsFloat(type) ? 0x1p-126 : 0;
   }
 }
@@ -111,7 +111,7 @@ bool IsNetwork(const Node& node) {
          node.op == graph::GraphOp::kRnnBackwardWeights;
 }
 
-// How many products or terms are summed for one element of a node's result.
+// The number of products or terms that are summed for one element of a node's result.
 int64_t SumLength(const Graph& graph, const Node& node) {
   const auto per = [&](size_t operand, size_t dim) {
     const Dims& dims = graph[node.inputs[operand]].dims;
@@ -478,7 +478,7 @@ class DisturbedRun {
   TensorValues values_, outputs_;
 };
 
-// How large the disturbance is in relation to the values, over the whole tensor.
+// The size of the disturbance in relation to the values, over the whole tensor.
 double RelativeGrowth(const std::vector<double>& want, const std::vector<double>& disturbed,
                       double typical) {
   std::vector<double> ratios;
@@ -502,8 +502,8 @@ bool IsRight(DType type, double got, double want, double allowed) {
   return std::abs(got - want) <= allowed;
 }
 
-// Of one rounding to the tensor's type. Two numbers that lie on either side of a border between
-// neighbours end up a step apart, be they ever so close before.
+// The error of one rounding to the tensor's type. Two numbers that lie on either side of a border
+// between neighbours end up a step apart, be they ever so close before.
 double RoundingStep(const Tensor& tensor, DType compute, double want) {
   if (IsFloat(tensor.dtype))
     return 2 * RoundingError(tensor.dtype) * std::abs(want) + SmallestStep(tensor.dtype);
@@ -598,7 +598,7 @@ Status DisturbAgain(const Graph& graph, uint64_t seed, Reference& reference,
 
 namespace {
 
-// How far disturbed runs bring an element; `is_open` where infinity or NaN is near.
+// The distance that disturbed runs bring an element; `is_open` where infinity or NaN is near.
 struct Movement {
   double distance = 0;
   bool is_open = false;

@@ -1,4 +1,4 @@
-// What a graph should give: random inputs, the f64 interpreter's results, and how far a right
+// The right answer of a graph: random inputs, the f64 interpreter's results, and how far a right
 // answer may be from them. Used by `kiln run`.
 //
 // The allowance is not one number for a graph. The interpreter runs a second time with every result
@@ -36,8 +36,8 @@ using NodeObserver = std::function<void(const graph::Node& node)>;
 Result<Reference> Interpret(const graph::Graph& graph, graph::TensorValues inputs, uint64_t seed,
                             const NodeObserver& observer = {});
 
-// One more disturbed run. Comparisons, roundings to integers and the ends of a type's range are
-// steps: the more runs, the surer it is seen which elements stand on one.
+// Adds one more disturbed run. Comparisons, roundings to integers and the ends of a type's range
+// are steps: the more runs, the surer it is seen which elements stand on one.
 Status DisturbAgain(const graph::Graph& graph, uint64_t seed, Reference& reference,
                     const NodeObserver& observer = {});
 
@@ -53,13 +53,13 @@ struct Comparison {
 Comparison Compare(const graph::Graph& graph, graph::TensorId output, const Reference& reference,
                    const std::vector<double>& got);
 
-// The same, where what seems wrong is looked at again, with further disturbed runs as long as they
-// tell something. Results that are right cost no run.
+// Compares, and looks again at elements that seem wrong, with further disturbed runs as long as
+// they tell something. Results that are right cost no run.
 Result<Comparison> CompareClosely(const graph::Graph& graph, graph::TensorId output, uint64_t seed,
                                   const std::vector<double>& got, Reference& reference,
                                   const NodeObserver& observer = {});
 
-// "[2,0,13]" of a row-major element.
+// The place of a row-major element as "[2,0,13]".
 std::string ElementText(const graph::Tensor& tensor, int64_t element);
 
 }  // namespace kiln::cli

@@ -40,7 +40,7 @@ class DimSets {
     for (size_t d = 0; id != kAbsent && d < graph_[id].dims.size(); ++d) KeepWhole(id, d);
   }
   void KeepStart(TensorId id, size_t dim) { begins_at_0_[Root(id, dim)] = true; }
-  // Of different extents neither may be cut, but for one that is broadcast.
+  // Two dims of different extents may not be cut, but for one that is broadcast.
   void Join(TensorId a, size_t dim_a, TensorId b, size_t dim_b) {
     const int64_t extent_a = graph_[a].dims[dim_a], extent_b = graph_[b].dims[dim_b];
     if (extent_a != extent_b) {
@@ -233,7 +233,7 @@ void JoinNode(const Graph& graph, const Node& node, DimSets& sets) {
   }
 }
 
-// How long a set's dims are in the part, and where it begins.
+// The length of a set's dims in the part, and where it begins.
 struct Cut {
   int64_t extent = 0, length = 0, start = 0;
 };

@@ -25,7 +25,7 @@ Slice SliceOf(const graph::Graph& graph, int64_t most_bytes, uint64_t seed);
 std::vector<double> PartOf(const graph::Graph& whole, const Slice& slice, graph::TensorId id,
                            const std::vector<double>& values);
 
-// "[3:4,0:64]": the part's places in a tensor, the end not included.
+// The part's places in a tensor as "[3:4,0:64]", the end not included.
 std::string PlacesText(const Slice& slice, graph::TensorId id);
 
 }  // namespace kiln::cli

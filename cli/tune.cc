@@ -66,7 +66,7 @@ struct Problem {
   compiler::Inputs inputs = compiler::Inputs::kExact;
 };
 
-// Those of the graph's groups that have engines for such inputs.
+// Adds those of the graph's groups that have engines for such inputs.
 Status AddProblems(const graph::Graph& graph, const Target& target, compiler::Inputs inputs,
                    std::map<std::string, Problem>& by_hash) {
   ASSIGN_OR_RETURN(compiler::Groups groups, compiler::GroupsOf(graph, target, inputs));
@@ -192,7 +192,7 @@ class Progress {
   std::string best_;
 };
 
-// Whether every problem could be measured.
+// True if every problem could be measured.
 Result<bool> Tune(TuneOptions options) {
   ASSIGN_OR_RETURN(runtime::Device* const device, OpenDevice(options.device));
   api::RecordStore& store = api::RecordStore::OfProcess();

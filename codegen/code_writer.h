@@ -24,13 +24,13 @@ class CodeWriter {
     Text(fmt::format(format, std::forward<A>(args)...));
   }
 
-  // A line as it is; an empty one without indentation.
+  // Appends a line as it is; an empty one gets no indentation.
   void Text(std::string_view line) {
     if (!line.empty()) out_.append(2 * depth_, ' ').append(line);
     out_ += '\n';
   }
 
-  // Many lines that are indented already.
+  // Appends many lines that are indented already.
   void Raw(std::string_view lines) { out_ += lines; }
 
   void Indent() { ++depth_; }

@@ -83,8 +83,8 @@ Result<CompiledPlan> CompileOnce(const graph::Graph& graph, const PassContext& c
   return plan;
 }
 
-// What groups use by themselves is no more than the most that one does, since they run one after
-// the other; the rest of the workspace lies between them.
+// The bytes of workspace between groups. Scratch memory of groups is no more than the most that one
+// uses, since they run one after the other; the rest of the workspace lies between them.
 int64_t BetweenGroups(const CompiledPlan& plan) {
   int64_t most = 0;
   for (const GroupReport& group : plan.groups) most = std::max(most, group.scratch_bytes);

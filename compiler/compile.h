@@ -1,4 +1,4 @@
-// compile(): a graph and a target in, a plan out. What the session, the CLI and the tests call.
+// compile(): a graph and a target in, a plan out. The session, the CLI and the tests call it.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace kiln::compiler {
 
-// What became of one group, for `kiln explain` and the log.
+// The outcome for one group, for `kiln explain` and the log.
 struct GroupReport {
   std::string engine, knobs;
   std::string work;                   // "conv_fprop, mul, add, max"
@@ -30,11 +30,12 @@ struct CompiledPlan {
   int64_t shared_bytes = 0;  // the most that one of its kernels uses
   std::vector<GroupReport> groups;
   std::vector<std::string> why;  // nodes that could be one group are several
-  // Each of the client's tensors once: what no division into groups could avoid.
+  // The bytes of each of the client's tensors once: no division into groups could avoid them.
   int64_t floor_bytes = 0;
 };
 
-// Errors: what is illegal in the graph, or why the chosen engine declines. No device is needed.
+// Compiles a graph. Errors: what is illegal in the graph, or why the chosen engine declines. No
+// device is needed.
 Result<CompiledPlan> Compile(const graph::Graph& graph, const Target& target,
                              const EngineChoice& choice = {}, const PassObserver& observer = {},
                              const Advisor& advisor = {});
@@ -65,11 +66,11 @@ Result<LeastWorkspace> LeastWorkspaceOf(const graph::Graph& graph, const Target&
 // which runs groups alone.
 Result<Program> CompileGroup(const Group& group, const Target& target, const Candidate& candidate);
 
-// Of one block, all of the kernel's shared buffers.
+// The bytes of all of the kernel's shared buffers, of one block.
 int64_t SharedBytes(const tile::Kernel& kernel);
 
-// The group that engine choices speak of; for asking engines. None for a graph that computes
-// nothing.
+// The group that engine choices speak of; engines are asked about it. None for a graph that
+// computes nothing.
 Result<std::optional<Group>> LeadingGroupOf(const graph::Graph& graph, const Target& target,
                                             Inputs inputs = Inputs::kExact, int engine = -1);
 

@@ -10,12 +10,12 @@
 
 namespace kiln::compiler {
 
-// Nodes of a group, those that float into it included; nodes on a path; tensors that it reads from
-// memory or writes there. A node that has more operands by itself is a group of its own.
+// The most nodes of a group, those that float into it included; nodes on a path; tensors that it
+// reads from memory or writes there. A node that has more operands by itself is a group of its own.
 inline constexpr size_t kMostGroupNodes = 256;
 inline constexpr int kMostGroupDepth = 64;
 inline constexpr size_t kMostGroupOperands = 64;
-// The same of a value that is computed again wherever it is read. Three such values are less than a
+// Limits of a value that is computed again wherever it is read. Three such values are less than a
 // group.
 inline constexpr size_t kMostFloatingNodes = 64;
 inline constexpr int kMostFloatingDepth = 48;

@@ -1,4 +1,4 @@
-// Lowered: what an engine makes of a group. Tile kernels, and launches whose arguments still name
+// Lowered: the kernels that an engine makes of a group, and launches whose arguments still name
 // tensors of the group; `emit` resolves them to the caller's pointers and to places in the
 // workspace.
 #pragma once

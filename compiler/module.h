@@ -1,5 +1,5 @@
-// Module: what the passes transform. One struct carries all forms; `form` says which of its parts
-// are valid.
+// Module: the state that the passes transform. One struct carries all forms; `form` says which of
+// its parts are valid.
 //
 //   kApi       graph: as the client gave it, composite ops
 //   kPrimitive graph: maps, reduces, contractions, views only
@@ -40,7 +40,7 @@ enum class GroupKind : uint8_t {
 inline constexpr int64_t kLiteralUid = -1;
 inline constexpr int64_t kLaunchNumberUid = -2;
 
-// What one engine runs: a self-contained graph. Its inputs are tensors of the module's graph or
+// The work of one engine: a self-contained graph. Its inputs are tensors of the module's graph or
 // results of earlier groups; its outputs are the tensors that somebody outside needs. Inside, all
 // others are virtual.
 struct Group {
@@ -48,12 +48,14 @@ struct Group {
   graph::Graph graph = {};
   std::vector<graph::TensorId> outer =
       {};  // outer[i]: the module graph's tensor of graph.tensors[i]
-  // Made by materialise: it stores an operand of a contraction, or moves its results. Never leads.
+  // True if materialise made the group: it stores an operand of a contraction, or moves its
+  // results. Such a group never leads.
   bool moves_data = false;
-  // Least workspace is asked for: engines that need none take what others would be faster at.
+  // True if least workspace is asked for: engines that need none take what others would be faster
+  // at.
   bool stores_little = false;
-  // Sentences of partition and materialise: why it is a group of its own, and stored or read as it
-  // is.
+  // Sentences of partition and materialise that say why it is a group of its own, and stored or
+  // read as it is.
   std::vector<std::string> why = {};
   // Filled by pick-engine and lower:
   int engine = -1;
@@ -75,7 +77,8 @@ struct Candidate {
   }
 };
 
-// What is known of a group better than by the model: a tuning record. Legal and supported.
+// A function that knows of a group better than the model: by a tuning record. The candidate is
+// legal and supported.
 using Advisor = std::function<std::optional<Candidate>(const Group&)>;
 
 struct KnobSetting {
@@ -84,9 +87,9 @@ struct KnobSetting {
   bool operator==(const KnobSetting&) const = default;
 };
 
-// A request for the most expensive group; -1 leaves the choice to the model. And two for all of
-// them: as little workspace as the engines can do with, rather than the least time; or the least
-// time with so many bytes of workspace at most, -1 for any number.
+// A request for the most expensive group; -1 leaves the choice to the model. Two requests are for
+// all groups: as little workspace as the engines can do with, rather than the least time; or the
+// least time with so many bytes of workspace at most, -1 for any number.
 struct EngineChoice {
   int engine = -1;
   std::vector<KnobSetting> knobs = {};
@@ -103,9 +106,9 @@ struct Module {
   Program program = {};
 };
 
-// What the engines of a plan do with f32 inputs: take them as they are, round them to TF32, or
-// multiply them in Winograd's coordinates, where a result has the errors of its whole tile. What
-// others do than take them as they are, clients can tell by notes.
+// The treatment of f32 inputs by the engines of a plan: they take them as they are, round them to
+// TF32, or multiply them in Winograd's coordinates, where a result has the errors of its whole
+// tile. Clients can tell by notes who does not take them as they are.
 enum class Inputs : uint8_t { kExact, kRounded, kWinograd };
 inline constexpr Inputs kAllInputs[] = {Inputs::kExact, Inputs::kRounded, Inputs::kWinograd};
 
@@ -115,8 +118,8 @@ struct PassContext {
   int groups_for = -1;  // the engine that is asked for: one that takes attention whole gets it so
   Inputs inputs = Inputs::kExact;  // of the engine that is chosen
   Advisor advisor = {};            // for every group that `choice` does not speak of
-  // How a limit of the workspace is kept to: scratch of a group, -1 for any, and whether operands
-  // and results of contractions may be stored in other layouts on their way.
+  // The ways to keep to a limit of the workspace: scratch of a group, -1 for any, and whether
+  // operands and results of contractions may be stored in other layouts on their way.
   int64_t scratch_limit = -1;
   bool stores_layouts = true;
 };

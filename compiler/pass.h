@@ -26,7 +26,7 @@ using PassObserver = std::function<void(std::string_view pass, const Module&)>;
 // pass breaks the module. Errors name the pass.
 Status RunPipeline(Module& module, const PassContext& context, const PassObserver& observer = {});
 
-// The invariants of the module's form (see module.h).
+// Checks the invariants of the module's form (see module.h).
 Status VerifyForm(const Module& module);
 
 }  // namespace kiln::compiler

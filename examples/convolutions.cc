@@ -34,7 +34,7 @@ using TransformDescriptor =
     Descriptor<cudnnTensorTransformDescriptor_t, cudnnCreateTensorTransformDescriptor,
                cudnnDestroyTensorTransformDescriptor>;
 
-// Where an element of a dense tensor lies.
+// The place of an element in a dense tensor.
 size_t Place(cudnnTensorFormat_t format, const Shape& t, int n, int c, int h, int w) {
   if (format == CUDNN_TENSOR_NHWC) return ((size_t(n) * t.h + h) * t.w + w) * t.c + c;
   if (format == CUDNN_TENSOR_NCHW) return ((size_t(n) * t.c + c) * t.h + h) * t.w + w;

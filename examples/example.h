@@ -1,4 +1,4 @@
-// What the example programs share: calls that must succeed, memory where cuDNN computes,
+// Parts that the example programs share: calls that must succeed, memory where cuDNN computes,
 // descriptors that destroy themselves, and random numbers that are the same everywhere.
 //
 // Memory is the host's where Kiln runs on the CPU (KILN_DEVICE=cpu, or no GPU), else the first
@@ -37,8 +37,8 @@ inline void Check(cudnnStatus_t status, const char* call) {
 }
 #define CHECK(call) ::example::Check(call, #call)
 
-// Where the library computes. One object a program, made before cudnnCreate: it makes the GPU's
-// context current.
+// The device where the library computes. One object a program, made before cudnnCreate: it makes
+// the GPU's context current.
 class Device {
  public:
   Device() {
@@ -72,7 +72,7 @@ class Device {
       std::free(memory);
     }
   }
-  // Both wait for what was launched before: the handle uses the default stream.
+  // Copies wait for everything that was launched before: the handle uses the default stream.
   void CopyIn(void* device, const void* host, size_t bytes) const {
     if (is_gpu_) {
       Must(cuMemcpyHtoD_v2(device, host, bytes), "cuMemcpyHtoD");

@@ -30,7 +30,7 @@ struct Context {
   Random& random;
 };
 
-// What flows between layers: values, and the gradient of the loss by them.
+// Data between layers: values, and the gradient of the loss by them.
 struct Blob {
   Blob(const Context& context, Shape shape)
       : value(context.device, shape), grad(context.device, shape) {}

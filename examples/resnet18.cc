@@ -41,7 +41,7 @@ struct Values {
 
 using Formula = std::function<Expected(int n, int c, int h, int w)>;
 
-// What is common to all layers: where they run, and whether they were right.
+// The parts that all layers share: where they run, and whether they were right.
 struct Context {
   const Device& device;
   cudnnHandle_t handle;

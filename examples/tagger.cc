@@ -222,7 +222,7 @@ void Recurrent::Backward() {
 
 using Sentence = std::vector<int>;
 
-// Of descending length.
+// Random sentences, the longest first, as packed ones have to be.
 std::vector<Sentence> SomeSentences(std::mt19937& random) {
   std::vector<Sentence> sentences(kBatch);
   for (Sentence& s : sentences) {
@@ -272,7 +272,7 @@ class Tagger {
     return loss;
   }
 
-  // How many words' tags are right, and how many words there are.
+  // The number of words whose tags are right, and the number of words.
   std::pair<int, int> Check(const std::vector<Sentence>& sentences) {
     Read(sentences, false);
     int right = 0, words = 0;

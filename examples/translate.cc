@@ -194,7 +194,7 @@ class Translator {
     return result;
   }
 
-  // What the last Translate's steps gave, against one call over all of them.
+  // The difference between the last Translate's steps and one call over all of them.
   double LargestDifference() {
     const Floats by_steps = logits_.values.Get();
     Forward(-1);

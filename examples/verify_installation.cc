@@ -174,7 +174,7 @@ class Network {
     return y;
   }
 
-  // What both lists name with success, and what their answers are on the way.
+  // The algorithms that either list names with success; the answers are printed on the way.
   std::vector<cudnnConvolutionFwdAlgo_t> Algorithms(const Blob& x, cudnnFilterDescriptor_t filter,
                                                     cudnnConvolutionDescriptor_t conv,
                                                     const Blob& y) {

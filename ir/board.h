@@ -18,7 +18,7 @@ struct Board {
   int64_t l2_bytes;
 };
 
-// All rows, by architecture; the first of each is its usual board.
+// All boards by architecture; the first of each is its usual board.
 std::span<const Board> Boards();
 
 // The row of that name; null where there is none.

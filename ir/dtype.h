@@ -27,10 +27,10 @@ struct DTypeInfo {
 const DTypeInfo& Info(DType type);
 std::optional<DType> DTypeFromText(std::string_view text);
 
-// Bytes of an element that stands alone.
+// The number of bytes of an element that stands alone.
 inline int SizeOf(DType t) { return (Info(t).bits + 7) / 8; }
-// Of elements that follow each other: types of less than 8 bits share bytes, the first in the low
-// bits.
+// The number of bytes of elements that follow each other: types of less than 8 bits share bytes,
+// the first in the low bits.
 inline int64_t BytesOf(DType t, int64_t elements) { return (elements * Info(t).bits + 7) / 8; }
 inline bool IsComplex(DType t) { return Info(t).kind == DTypeKind::kComplex; }
 // The type of a complex number's parts, of which the real one comes first; other types are their
@@ -39,7 +39,7 @@ inline DType PartOf(DType t) {
   return t == DType::kC64 ? DType::kF32 : t == DType::kC128 ? DType::kF64 : t;
 }
 inline bool IsPacked(DType t) { return Info(t).bits < 8; }
-// Elements of a packed type in a byte.
+// The number of elements of a packed type in a byte.
 inline int PerByte(DType t) { return 8 / Info(t).bits; }
 inline bool IsBool(DType t) { return Info(t).kind == DTypeKind::kBool; }
 inline bool IsFloat(DType t) { return Info(t).kind == DTypeKind::kFloat; }
@@ -47,8 +47,8 @@ inline bool IsInteger(DType t) {
   return Info(t).kind == DTypeKind::kInt || Info(t).kind == DTypeKind::kUint;
 }
 
-// What arithmetic on values of `type` happens in: f32 for narrower floats, i32 for narrower
-// integers, i64 for u32, bool for b1, else the type itself.
+// The type in which arithmetic on values of `type` happens: f32 for narrower floats, i32 for
+// narrower integers, i64 for u32, bool for b1, else the type itself.
 inline DType ArithmeticType(DType type) {
   const int bits = Info(type).bits;
   if (IsFloat(type) && bits < 32) return DType::kF32;
@@ -56,7 +56,8 @@ inline DType ArithmeticType(DType type) {
   if (type == DType::kB1) return DType::kBool;
   return IsInteger(type) && bits < 32 ? DType::kI32 : type;
 }
-// What values of `type` are moved in, unchanged: those that no computation has have a wider one.
+// The type in which values of `type` are moved unchanged: a wider one for types that no computation
+// has.
 inline DType MovingType(DType type) {
   return SizeOf(type) == 1 || type == DType::kU32 ? ArithmeticType(type) : type;
 }
@@ -69,13 +70,14 @@ inline DType MovingType(DType type) {
 // negatives, saturates, and makes 6 of NaN, as cvt.rn.satfinite.e2m1x2 does.
 double RoundTo(DType type, double value);
 
-// Storage bytes <-> value. `bytes` need not be aligned. StoreValue rounds as RoundTo does. An
-// element of less than 8 bits that stands alone is in the low bits of its byte. Values are real:
-// of a complex number the real part, the other being 0.
+// Convert between storage bytes and a value. `bytes` need not be aligned. StoreValue rounds as
+// RoundTo does. An element of less than 8 bits that stands alone is in the low bits of its byte.
+// Values are real: a complex number is loaded as its real part, and stored with an imaginary part
+// of 0.
 double LoadValue(DType type, const void* bytes);
 void StoreValue(DType type, double value, void* bytes);
 
-// The same of element `index` of an array, where elements of less than 8 bits share bytes.
+// Convert element `index` of an array, where elements of less than 8 bits share bytes.
 double LoadElement(DType type, const void* memory, int64_t index);
 void StoreElement(DType type, double value, void* memory, int64_t index);
 

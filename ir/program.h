@@ -31,7 +31,7 @@ struct KernelSource {
   bool operator==(const KernelSource&) const = default;
 };
 
-// Where a pointer argument comes from.
+// The source of a pointer argument.
 struct BufferRef {
   enum class Kind : uint8_t {
     kTensor,     // the caller's pointer for Program::tensors[index]
@@ -67,9 +67,11 @@ struct Launch {
   std::array<uint32_t, 3> grid = {1, 1, 1};
   std::array<uint32_t, 3> block = {1, 1, 1};
   uint32_t dynamic_shared_bytes = 0;
-  // Its kernel waits for the launch before by itself: it may begin while that one ends.
+  // True if the kernel itself waits for the launch before, so that it may begin while that one
+  // ends.
   bool may_overlap = false;
-  // Its blocks wait for one another: the device runs all of them at a time, or refuses the launch.
+  // True if the kernel's blocks wait for one another: the device runs all of them at a time, or
+  // refuses the launch.
   bool cooperative = false;
   std::vector<LaunchArg> args = {};
   std::vector<TensorMapSpec> tensor_maps = {};

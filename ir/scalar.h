@@ -39,7 +39,7 @@ inline constexpr int kPhiloxRounds = 7;
 // counter, so that who makes them together computes it once.
 int64_t PhiloxWord(int64_t place, int64_t seed, int64_t offset);
 
-// Multiplier and shift so that FastDiv(n, mul, shift) == n / divisor for all 0 <= n < 2^31.
+// The multiplier and shift with which FastDiv(n, mul, shift) == n / divisor for all 0 <= n < 2^31.
 // `mul` may need all 32 bits: it is carried in an i32 parameter as its bit pattern.
 struct Magic {
   uint32_t mul;

@@ -41,15 +41,15 @@ struct Target {
   bool is_cuda() const { return kind == TargetKind::kCuda; }
 };
 
-// "sm_90a", "sm_80", …: what is known of the common GPU of that architecture. "cpu": the CPU
-// target. An unknown name is an error that lists the known ones.
+// The target of an architecture's usual board: "sm_90a", "sm_80", ...; "cpu" is the CPU target. An
+// unknown name is an error that lists the known ones.
 Result<Target> TargetFromArch(std::string_view arch);
 
-// A board of the table (ir/board.h) by its name, compiled for with all that its architecture has.
+// The target of a board of the table (ir/board.h), compiled for with all that its architecture has.
 Result<Target> TargetFromBoard(std::string_view name);
 
-// Other boards, as the driver spells them, whose chip is this one's: what is fastest on one is
-// mostly fast on all, though memory and clocks differ.
+// Other boards, as the driver spells them, that have the same chip: a plan that is fastest on one
+// is mostly fast on all, though memory and clocks differ.
 std::vector<std::string_view> KinOf(const Target& target);
 
 }  // namespace kiln

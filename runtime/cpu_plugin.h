@@ -15,11 +15,11 @@ struct CpuPlugin {
   std::string path;
 };
 
-// KILN_CPU_PLUGIN alone; else beside our own library, in ../lib of it, in a Bazel tree, by the
-// loader.
+// The paths to try, in order: KILN_CPU_PLUGIN alone where it is set; else beside our own library,
+// in ../lib of it, in a Bazel tree, and by the loader.
 std::vector<std::string> CpuPluginCandidates();
 Result<CpuPlugin> OpenCpuPlugin(std::span<const std::string> candidates);
-// Opened at the first call.
+// The plug-in of this process, opened at the first call.
 Result<CpuPlugin> ProcessCpuPlugin();
 
 }  // namespace kiln::runtime

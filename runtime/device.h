@@ -1,6 +1,6 @@
-// Device: what runs kernels. Two implementations, runtime/cuda (driver API) and runtime/cpu (LLVM
-// ORC, a plug-in). Loading happens when a plan is made; launching allocates nothing and never
-// synchronises.
+// Device: the interface to whatever runs kernels. It has two implementations, runtime/cuda (driver
+// API) and runtime/cpu (LLVM ORC, a plug-in). Loading happens when a plan is made; launching
+// allocates nothing and never synchronises.
 #pragma once
 
 #include <array>
@@ -27,11 +27,11 @@ class LoadedKernel {
 
 using Stream = void*;  // CUstream; ignored by the CPU device, which runs when called
 
-// A cudaGraph_t of the caller's, and one of its nodes.
+// A cudaGraph_t of the caller, and one of its nodes.
 using NativeGraph = void*;
 using NativeNode = void*;
 
-// What the driver makes of a TensorMapSpec: passed to kernels by value.
+// The driver's encoding of a TensorMapSpec, passed to kernels by value.
 struct alignas(64) TensorMapBytes {
   std::array<uint64_t, 16> words = {};
 };
@@ -53,15 +53,15 @@ class Device {
   // one source compile it once. Errors carry the compiler's log.
   virtual Result<std::shared_ptr<LoadedKernel>> Load(const KernelSource& source) = 0;
 
-  // Whether Load would need no compiler.
+  // True if Load would need no compiler.
   virtual bool IsReady(const KernelSource&) { return false; }
 
-  // What of Load needs no context, mostly the compiler's work: many threads may prepare many
-  // sources. What fails here fails again in Load, which says why.
+  // Does the part of Load that needs no context, mostly the compiler's work, so that many threads
+  // can prepare many sources. A failure is not reported here: Load fails the same way and says why.
   virtual void Prepare(const KernelSource&) {}
 
-  // The map over `address`, and the same map over another one: host work only. A device without
-  // such maps fails.
+  // Encodes the map over `address`, or moves an encoded one to another address: host work only. A
+  // device without such maps fails.
   virtual Status EncodeTensorMap(const TensorMapSpec&, void*, TensorMapBytes&) {
     return Status::Error(Code::kArchMismatch, "{} has no tensor maps", target().name);
   }
@@ -73,26 +73,27 @@ class Device {
   virtual Status Launch(const LoadedKernel& kernel, const LaunchShape& shape, void** args,
                         Stream stream) = 0;
 
-  // Launches as nodes of a graph, one behind the other. Host work only; `has_graphs` is false where
-  // the device or its driver has no such graphs, and then the others fail.
+  // Graphs whose nodes are a plan's launches, one behind the other. Host work only; `has_graphs` is
+  // false where the device or its driver has no such graphs, and then the other functions fail.
   virtual bool has_graphs() const { return false; }
-  // `after`: null for the first.
+  // Adds one launch behind the given node, which is null for the first.
   virtual Result<NativeNode> AddNode(NativeGraph, NativeNode, const LoadedKernel&,
                                      const LaunchShape&, void**) {
     return NoGraphs();
   }
-  // In their order. An error where they are not one behind the other.
+  // The graph's nodes in their order. An error where they are not one behind the other.
   virtual Result<std::vector<NativeNode>> NodesOf(NativeGraph) { return NoGraphs(); }
   virtual bool IsNodeOf(NativeNode, const LoadedKernel&) { return false; }
   virtual Status SetNode(NativeNode, const LoadedKernel&, const LaunchShape&, void**) {
     return NoGraphs();
   }
 
-  // Whether the driver knows the memory as another device's. No launch, no wait.
+  // True if the driver knows the memory as another device's. Launches nothing and waits for
+  // nothing.
   virtual bool IsElsewhere(const void*) const { return false; }
 
-  // Memory for what is launched on the stream between the two: they are in its order, and nobody
-  // waits for them.
+  // Allocates memory for launches on the stream between this call and FreeOn: both are in the
+  // stream's order, and nobody waits for them.
   virtual Result<void*> AllocateOn(int64_t, Stream) {
     return Status::Error(Code::kNotSupported, "{} has no memory in the order of streams",
                          target().name);
@@ -104,14 +105,14 @@ class Device {
   virtual void Free(void* pointer) = 0;
   virtual Status CopyIn(void* device, const void* host, int64_t bytes) = 0;
   virtual Status CopyOut(void* host, const void* device, int64_t bytes) = 0;
-  // From one place of the device to another one; they do not overlap.
+  // Copies between two places of the device that do not overlap.
   virtual Status CopyWithin(void* to, const void* from, int64_t bytes) = 0;
   virtual Status Fill(void* device, std::byte value, int64_t bytes) = 0;
   virtual Status Synchronize(Stream stream) = 0;
   // Median seconds of `run` over `repeats` calls, by device events; the L2 is flushed before each.
   virtual Result<double> Measure(std::function<Status()> run, int repeats, Stream stream) = 0;
-  // False while `stream`, or what would have to wait for it, is being captured: allocating and
-  // waiting would break the capture.
+  // False while `stream`, or a stream that would have to wait for it, is being captured: allocating
+  // and waiting would break the capture.
   virtual bool CanMeasure(Stream) { return true; }
 
  protected:

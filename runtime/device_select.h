@@ -1,4 +1,4 @@
-// Which device a process runs on: KILN_DEVICE=auto|cuda|cpu. The CPU device is a plug-in, since it
+// The choice of a process' device: KILN_DEVICE=auto|cuda|cpu. The CPU device is a plug-in, since it
 // carries LLVM, which the GPU libraries must not. Called by cudnnCreate (api), the CLI and tests.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace kiln::runtime {
 // may differ between threads of a process. Devices live as long as the process.
 Result<Device*> DefaultDevice();
 
-// By kind, whatever KILN_DEVICE says.
+// The device of one kind, whatever KILN_DEVICE says.
 Result<Device*> CudaDeviceOfThread();
 Result<Device*> CpuDeviceOfProcess();
 
@@ -30,7 +30,7 @@ struct DoctorLine {
   std::string detail;   // what was found, or why it is missing and what to do
 };
 
-// What `kiln doctor` prints: everything is tried, nothing fails.
+// The lines that `kiln doctor` prints. Everything is tried, and nothing fails.
 std::vector<DoctorLine> Doctor();
 
 }  // namespace kiln::runtime

@@ -15,7 +15,7 @@ namespace {
 
 // Launches of up to this many arguments need no memory but the stack's.
 constexpr size_t kInlineSlots = 96;
-// Of one launch, whose arguments may have 4 KB.
+// The most tensor maps of one launch, whose arguments may have 4 KB.
 constexpr size_t kMostMaps = 31;
 
 std::optional<int64_t> LoadInteger(DType type, const void* host) {

@@ -19,9 +19,9 @@
 
 namespace kiln::runtime {
 
-// Generated code loads 16 bytes at a time from the workspace's parts. Clients need not know:
-// Execute takes any, and begins at the first aligned one, for which they give so many bytes more,
-// less one.
+// The alignment of the workspace's parts, which generated code loads 16 bytes at a time. Clients
+// need not know it: Execute takes any address and begins at the first aligned one, for which
+// clients give this many bytes more, less one.
 inline constexpr int64_t kWorkspaceAlignment = 16;
 
 class Executable {
@@ -30,13 +30,13 @@ class Executable {
   // result.
   static Result<std::unique_ptr<Executable>> Create(Device& device, Program program);
 
-  // `pointers` in the order of program().tensors: device pointers, and host pointers to by-value
-  // scalars. Safe from many threads at once.
+  // Runs the program. `pointers` are in the order of program().tensors: device pointers, and host
+  // pointers to by-value scalars. Safe from many threads at once.
   Status Execute(std::span<void* const> pointers, void* workspace, Stream stream) const;
 
-  // The launches of such an Execute as the nodes of a graph: of an empty one, or in the place of
-  // what an earlier Populate of this executable put there. A call that fails before the first node
-  // has done nothing.
+  // Populate and Update write the launches of such an Execute as the nodes of a graph: of an empty
+  // one, or in the place of what an earlier Populate of this executable put there. A call that
+  // fails before the first node has done nothing.
   Status Populate(std::span<void* const> pointers, void* workspace, NativeGraph graph) const;
   Status Update(std::span<void* const> pointers, void* workspace, NativeGraph graph) const;
 
@@ -54,7 +54,7 @@ class Executable {
     bool in_workspace = false;  // kMap
     int map = 0;                // kMap: into maps_
   };
-  // One launch that is not empty.
+  // One launch of the program; empty ones have no step.
   struct Step {
     const LoadedKernel* kernel;
     int kernel_index;  // of the program
@@ -93,8 +93,8 @@ class Executable {
   size_t most_slots_ = 0;
 };
 
-// One element at `host`, as the bits of a kernel argument of type `to` (f32, f64, i32 or i64):
-// nearest value, saturating where `to` is an integer, as RoundTo of ir/dtype.h.
+// Converts one element at `host` to the bits of a kernel argument of type `to` (f32, f64, i32 or
+// i64): nearest value, saturating where `to` is an integer, as RoundTo of ir/dtype.h.
 uint64_t ConvertScalar(DType from, const void* host, DType to);
 
 }  // namespace kiln::runtime

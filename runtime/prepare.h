@@ -8,8 +8,8 @@
 
 namespace kiln::runtime {
 
-// Device::Prepare of each source that is not ready, on up to as many threads as there are cores;
-// with fewer where the system gives no more. What fails says so when it is loaded.
+// Calls Device::Prepare for each source that is not ready, on up to as many threads as there are
+// cores, or fewer where the system gives no more. A source that fails says so when it is loaded.
 void PrepareTogether(Device& device, std::span<const KernelSource> sources);
 
 }  // namespace kiln::runtime

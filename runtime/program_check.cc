@@ -37,7 +37,7 @@ Status CheckPointer(const Program& program, const BufferRef& buffer) {
   return {};
 }
 
-// What the driver asks of a tensor map.
+// Checks the driver's limits on a tensor map: its rank, dims, boxes and strides.
 Status CheckTensorMap(const TensorMapSpec& map) {
   if (map.rank < 3 || map.rank > 5) return Bad("a tensor map of rank {}", map.rank);
   for (int d = 0; d < map.rank; ++d) {

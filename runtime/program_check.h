@@ -1,5 +1,5 @@
-// Is a Program one that can run? Programs are restored from files, so this is asked of every one,
-// in words.
+// Checks whether a Program can run. Programs are restored from files, so every one is checked, and
+// the answer is a sentence.
 #pragma once
 
 #include "ir/base/status.h"

@@ -26,8 +26,8 @@ class GuardedBuffer {
 
   void* get() const;
   int64_t bytes() const { return bytes_; }
-  // kUnexpectedValue with the place of the first byte that is not the pattern's; the pattern is
-  // then put back. `what` names the buffer.
+  // Fails with kUnexpectedValue and the place of the first byte that is not the pattern's; the
+  // pattern is then put back. `what` names the buffer.
   Status CheckZones(std::string_view what) const;
 
  private:

@@ -148,7 +148,8 @@ std::string AttributesOf(GraphOp op) {
   return "\n| attribute | type | default |\n|---|---|---|\n" + rows;
 }
 
-// How many a list of graph_ops_text.def names; "…" is any number more.
+// True if a list of graph_ops_text.def names as many operands as the op takes; "…" is any number
+// more.
 bool CountsAgree(std::string_view names, int least, int most) {
   const bool is_open = names.ends_with("…");
   const auto commas = static_cast<int>(std::ranges::count(names, ','));

@@ -101,8 +101,9 @@ template <>
 struct WireOf<cudnnCudaGraphRetention_t> : Wire<CUDNN_TYPE_CUDA_GRAPH_RETENTION> {};
 
 // ---- single elements, by wire type
-// ----------------------------------------------------------------- Clients' arrays need not be
-// aligned, and a bool or an enumeration read from them may hold any bytes.
+//
+// Clients' arrays need not be aligned, and a bool or an enumeration read from them may hold any
+// bytes.
 
 template <class T>
 Status LoadElement(const void* array, int64_t i, T* out) {

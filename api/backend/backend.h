@@ -11,7 +11,7 @@ namespace kiln::api {
 
 Status CreateDescriptor(int type, void** out);
 Status DestroyDescriptor(void* descriptor);
-// Back to the state after creation.
+// Takes a descriptor back to the state after creation.
 Status InitializeDescriptor(void* descriptor);
 Status SetAttribute(void* descriptor, int name, int type, int64_t count, const void* elements);
 // True if such a call comes as far as to read so many elements, for the API log.
@@ -20,11 +20,11 @@ Status GetAttribute(const void* descriptor, int name, int type, int64_t requeste
                     void* elements);
 Status FinalizeDescriptor(void* descriptor);
 Status ExecutePlan(const void* handle, const void* plan, const void* variant_pack);
-// The workspace of such an execution, with the shapes that the pack overrides.
+// The workspace of an execution with the shapes that the pack overrides.
 Status PlanWorkspaceSize(const void* handle, const void* plan, const void* variant_pack,
                          size_t* bytes);
-// The nodes of such an execution: into an empty cudaGraph_t, or in the place of those of an earlier
-// call.
+// Write the nodes of such an execution: into an empty cudaGraph_t, or in the place of those of an
+// earlier call.
 Status PopulateCudaGraph(const void* handle, const void* plan, const void* variant_pack,
                          void* cuda_graph);
 Status UpdateCudaGraph(const void* handle, const void* plan, const void* variant_pack,

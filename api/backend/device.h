@@ -11,7 +11,8 @@ namespace kiln::api {
 
 struct OperationGraphDesc;
 
-// From a handle, from the current device, or from the JSON that another process wrote.
+// A described device: from a handle, from the current device, or from the JSON that another process
+// wrote.
 struct DevicePropDesc : DescriptorOf<CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR> {
   int32_t device_id = 0;
   HandleRef handle;

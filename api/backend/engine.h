@@ -10,7 +10,7 @@
 
 namespace kiln::api {
 
-// The next three are filled by the library.
+// A knob of an engine; the library fills this kind and the next two.
 struct KnobInfoDesc : DescriptorOf<CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR> {
   cudnnBackendKnobType_t knob = CUDNN_KNOB_TYPE_COUNTS;
   int64_t maximum = 0, minimum = 0, stride = 1;
@@ -23,7 +23,7 @@ struct LayoutInfoDesc : DescriptorOf<CUDNN_BACKEND_LAYOUT_INFO_DESCRIPTOR> {
   static std::span<const AttrRow> Rows();
 };
 
-// Exists in the interface; no engine has intermediates that outlive an execution.
+// A kind that exists in the interface alone: no engine has intermediates that outlive an execution.
 struct IntermediateInfoDesc : DescriptorOf<CUDNN_BACKEND_INTERMEDIATE_INFO_DESCRIPTOR> {
   int64_t uid = -1, size = 0;
   std::vector<int64_t> dependent_uids;
@@ -59,7 +59,7 @@ struct EngineDesc : DescriptorOf<CUDNN_BACKEND_ENGINE_DESCRIPTOR> {
 
   static std::span<const AttrRow> Rows();
   Status Finalize() override;
-  // The rest of Finalize, of an engine that is known by its row.
+  // Does the rest of Finalize, for an engine that is known by its row.
   Status Describe(int64_t engine_row);
 };
 
@@ -70,7 +70,8 @@ struct EngineConfigDesc : DescriptorOf<CUDNN_BACKEND_ENGINECFG_DESCRIPTOR> {
   static std::span<const AttrRow> Rows();
   Status Finalize() override;
   EngineConfig Config() const;
-  // Asked for each candidate of a ranking, so it is computed at the first question.
+  // The footprint is asked for each candidate of a ranking, so it is computed at the first
+  // question.
   Result<Footprint> NeedsOf() const;
 
  private:

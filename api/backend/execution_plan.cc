@@ -351,7 +351,8 @@ Result<std::shared_ptr<const ExecutionPlanDesc::Built>> ExecutionPlanDesc::Overr
   return std::shared_ptr<const Built>(std::move(built));
 }
 
-// The same graph with other extents for some tensors: a new program, mostly with the same kernels.
+// The plan for a graph with other extents for some tensors: a new program, mostly with the same
+// kernels.
 Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::BuildOverridden(
     const Handle& with, const VariantPackDesc& pack) const {
   ASSIGN_OR_RETURN(const graph::Graph graph,

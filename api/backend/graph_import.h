@@ -51,7 +51,7 @@ class GraphImport {
   void AddNode(graph::GraphOp op, std::vector<graph::TensorId> inputs,
                std::vector<graph::TensorId> outputs, DType compute, graph::Attrs attrs);
 
-  // Sorted and verified.
+  // Ends the import: the graph is sorted and verified.
   Result<graph::Graph> Finish();
 
  private:

@@ -63,13 +63,13 @@ std::string TextOf(const NamedOperand& operand) {
   return operand.tensor == nullptr ? std::string("absent") : operand.tensor->Text();
 }
 
-// Where `b` is set, `a` must be too.
+// Checks that `a` is set where `b` is.
 Status Accompanies(NamedOperand b, NamedOperand a) {
   if (b.tensor == nullptr || a.tensor != nullptr) return {};
   return Status::Error(Code::kBadParam, "{} is set, but {} is not", b.name, a.name);
 }
 
-// Two operands of equal extents; one that is absent has none.
+// Checks that two operands have equal extents; one that is absent has none.
 Status CheckAlike(NamedOperand a, NamedOperand b) {
   if (a.tensor != nullptr && b.tensor != nullptr && a.tensor->dims == b.tensor->dims) return {};
   return Status::Error(Code::kShapeMismatch, "{} is {}, {} is {}; they must have equal extents",

@@ -27,7 +27,7 @@ struct ResampleDesc : DescriptorOf<CUDNN_BACKEND_RESAMPLE_DESCRIPTOR> {
 
   static std::span<const AttrRow> Rows();
   Status Finalize() override;
-  // The same numbers over common denominators; finalised descriptors have them.
+  // The attributes over common denominators; finalised descriptors have them.
   graph::ResampleAttrs Attrs(double alpha, double beta) const;
 };
 

@@ -88,7 +88,7 @@ Status RopeOf<T>::Finalize() {
 
 template <cudnnBackendDescriptorType_t T>
 Status RopeOf<T>::Import(GraphImport& import) const {
-  // Who turns the one of a pair would read the other one turned.
+  // The two elements of a pair are turned apart: in place, one would read the other turned already.
   if (y->uid == x->uid || y->uid == freqs->uid) {
     return Status::Error(Code::kNotSupported,
                          "Kiln does not turn elements where they lie: the result is the operand {}",

@@ -8,13 +8,14 @@
 
 namespace kiln::api {
 
-// Between scores and softmax: operations on the score, which has the uid of the input.
+// The operations of a client between scores and softmax; in them the score has the uid of the
+// input.
 struct ScoreOperations {
   const Ref<OperationGraphDesc>& graph;
   int64_t input, output;
 
   Status Check() const;
-  // Adds them with `score` for the input; their output.
+  // Adds them with `score` for the input, and returns their output.
   Result<graph::TensorId> Import(GraphImport& graph, graph::TensorId score) const;
 };
 

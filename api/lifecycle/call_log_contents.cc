@@ -99,7 +99,7 @@ void Add(CallLines& lines, const DropoutDesc& d) {
   lines.Number("dropout", "float", Scalar::kFloat, std::bit_cast<uint32_t>(d.dropout));
 }
 
-// Whether the object is a D, whose lines were added.
+// True if the object is a D, whose lines were added.
 template <class D>
 bool Held(CallLines& lines, const void* object) {
   const auto* box = Find<legacy::Boxed<D>>(object);

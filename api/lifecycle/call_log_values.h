@@ -48,7 +48,7 @@ std::string FactorText(F value);
 std::string AddressText(uint64_t address);
 // The name of an enumeration's constant, and its number.
 std::string EnumText(std::string_view type, int value);
-// Just the name; empty where no constant has the value.
+// The name of a constant alone; empty where no constant has the value.
 std::string_view ConstantName(std::string_view type, int value);
 
 // A copy of so many bytes of this process's memory; nothing where one of them is not mapped, or

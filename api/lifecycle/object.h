@@ -21,7 +21,7 @@ struct alignas(64) Cell {
 };
 static_assert(sizeof(Cell) == 64);
 
-// A free cell, or null when the host has no memory left.
+// Takes a free cell; null when the host has no memory left.
 Cell* TakeCell();
 void ReturnCell(Cell* cell);
 // True if `pointer` is the address of a cell (free or not) of ours.

@@ -105,7 +105,7 @@ cudnnStatus_t Rank(cudnnHandle_t handle, const Problem& p, std::vector<Perf>& pe
   });
 }
 
-// The same by the clock, fastest first.
+// The algorithms by the clock, fastest first.
 cudnnStatus_t Time(cudnnHandle_t handle, const Problem& p, const Memory& m, void* workspace,
                    size_t bytes, std::vector<Perf>& perfs) {
   const auto conv = static_cast<cudnnConvolutionDescriptor_t>(p.conv->object);

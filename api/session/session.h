@@ -107,8 +107,8 @@ class Session : public std::enable_shared_from_this<Session> {
   virtual ~Session() = default;
 
   virtual const Target& target() const = 0;
-  // The same device as if it had no more multiprocessors than `sm_count`: its models, and the
-  // blocks of kernels that walk over their work. The session itself where it has no more.
+  // A session on this device as if it had no more multiprocessors than `sm_count`: its models, and
+  // the blocks of kernels that walk over their work. The session itself where it has no more.
   virtual std::shared_ptr<Session> Limited(int sm_count) = 0;
 
   // The engines that Describe has facts of for this graph: kCompilersChoice, then rows of the

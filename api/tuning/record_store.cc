@@ -31,7 +31,7 @@ std::string ShortBuildId() {
   return id;
 }
 
-// Found wrong, by any build, after it was timed.
+// True if any build found the record wrong after it was timed.
 bool IsRejectedSince(const Record& record, const std::vector<Record>& all) {
   return std::ranges::any_of(all, [&](const Record& r) {
     return r.is_rejected() && r.engine == record.engine && r.version == record.version &&

@@ -7,8 +7,8 @@
 //            at most 0.12 s for problems below 50 us (Find searches twice where there is Winograd's
 //            form), and 2 s for any
 //
-// What is compiled for a search is compiled side by side, so that it costs one kernel's time, and
-// it is begun only where that much is left. The budget knows no device, and its clock is given.
+// Kernels for a search are compiled side by side, so that they cost one kernel's time, and the
+// search is begun only where that much is left. The budget knows no device, and its clock is given.
 // Made by the tuner for each search of a Find.
 #pragma once
 

@@ -99,7 +99,7 @@ std::string Backward(const Shape& s, bool direct) {
                             s.depth, direct ? "dq:bf16" : "sums:f32; identity(sums) -> dq:bf16");
 }
 
-// The same graph at extents that the oracle manages.
+// The shape of a smaller graph of the same kind, at extents that the oracle manages.
 Shape SmallOf(const Shape& s, bool backward) {
   const bool shares = s.heads != s.key_heads && !backward;
   return {1, 2, shares ? 1 : 2, 70, s.depth, s.causal, s.window > 0 ? 20 : 0};

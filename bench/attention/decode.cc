@@ -146,7 +146,7 @@ class Inputs {
     }
     return numbers;
   }
-  // Where key number j of a head begins.
+  // The element where key number j of a head begins.
   int64_t RowOf(int64_t batch, int64_t head, int64_t j) const {
     const int64_t block =
         s_.page == 0 ? batch : table_[static_cast<size_t>(batch * s_.pages() + j / s_.page)];

@@ -59,7 +59,7 @@ constexpr const char* kDropoutChain =
     "add(x:{T}[{N},{C}], b:{T}[1,{C}]) -> %t:f32; gelu_fwd(%t) -> %g:f32; mul(%g, k:bool[{N},{C}]) "
     "-> %k:f32; mul(%k, s:f32[1,1]=1.1111111) -> %d:f32; add(%d, r:{T}[{N},{C}]) -> y:{T}";
 
-// The same with a mask of random numbers that nobody stores.
+// Dropout with a mask of random numbers that nobody stores.
 constexpr const char* kRandomDropoutChain =
     "add(x:{T}[{N},{C}], b:{T}[1,{C}]) -> %t:f32; gelu_fwd(%t) -> %g:f32; rng() -> "
     "%k:f32[{N},{C}] probability=0.9 seed=42; mul(%g, %k) -> %m:f32; mul(%m, s:f32[1,1]=1.1111111) "

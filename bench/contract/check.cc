@@ -33,7 +33,7 @@ constexpr double kSumsError = 0x1p-10;
 constexpr double kSampleBudget = 4e8;
 constexpr int64_t kChunk = 1 << 18;
 
-// How values of a type are read fast: 8- and 16-bit ones from a table.
+// Reads values of a type fast: 8- and 16-bit ones from a table.
 class Reader {
  public:
   explicit Reader(DType type) : type_(type), bytes_(oracle::Row(type).bytes) {

@@ -1,4 +1,4 @@
-// Whether a plan computed what it should, before it is timed.
+// Checker: checks that a plan computed what it should, before it is timed.
 //
 // Every output is downloaded whole. It must hold no poison, about 64 of its elements must be what
 // the sampled oracle says, and it must agree with the first result that was right, element by

@@ -131,7 +131,8 @@ void PlanMakers::MakeOffer(Side side, const Cudnn& cudnn, const Problem& problem
     offer.candidates.push_back(
         {.label = facts.Text(), .mode = mode, .cudnn = &cudnn, .plan = std::move(plan)});
   };
-  // Where each mode's list begins; the best few that count of every mode come before the limit.
+  // The beginnings of the modes' lists; the best few that count of every mode come before the
+  // limit.
   std::vector<size_t> begins;
   for (const ModeRow& row : kModes) {
     begins.push_back(offer.graph->configs());

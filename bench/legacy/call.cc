@@ -16,7 +16,7 @@ constexpr int64_t kStretch = 1 << 14, kStretches = 16;
 // No multiple of any extent.
 constexpr size_t kRandomCount = 131071;
 
-// How far two libraries may be apart, as a part of the value or of the usual size of values.
+// The most that two libraries may be apart, as a part of the value or of the usual size of values.
 double Tolerance(size_t element_bytes) { return element_bytes == 2 ? 8e-3 : 5e-4; }
 
 }  // namespace

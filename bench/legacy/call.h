@@ -55,7 +55,8 @@ class CallMemory {
     double low, high;  // of random numbers
     testing::Buffer buffer;
   };
-  // The same memory where the name is known. What is written alone is poisoned.
+  // The memory of a name, which is the same for each library that asks. Memory that is only written
+  // is poisoned.
   void* Get(const std::string& name, const Shape& shape, Role role, double low, double high);
   void Reset();
   // Bytes that a call must move: each input once, each output once.
@@ -118,7 +119,7 @@ class CallSetup {
   }
   // Memory of this library alone: workspaces and what it keeps from call to call.
   void* Own(size_t bytes);
-  // The same with integers: lengths and labels.
+  // Integers of the call: lengths and labels.
   const int* Given(const std::vector<int>& values);
 
   const float* one() const { return &kOne; }

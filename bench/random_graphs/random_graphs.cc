@@ -1,4 +1,5 @@
-// How many random graphs of the backend API a library takes: ours and NVIDIA's are given the same.
+// random_graphs: counts how many random graphs of the backend API a library takes: ours and
+// NVIDIA's are given the same.
 //
 //   random_graphs --out random_graphs.json [--repeats GRAPHS] [--cudnn …] [--nvidia …|none]
 //                 [--filter kiln|nvidia]
@@ -56,7 +57,7 @@ std::vector<Problem> MakeProblems(int64_t graphs) {
   return problems;
 }
 
-// Where the library refuses: graph, heuristics, plan; or "taken". `why` gets its words.
+// The place where the library refuses: graph, heuristics, plan; or "taken". `why` gets its words.
 std::string Ask(const Cudnn& cudnn, const Case& c, std::string& why) {
   ClientError error;
   const std::unique_ptr<testing::Graph> graph = testing::Graph::Build(cudnn, c, &error);

@@ -17,8 +17,9 @@ constexpr std::array<cudnnRNNAlgo_t, 4> kAlgorithms = {
     CUDNN_RNN_ALGO_PERSIST_DYNAMIC};
 enum Variant : size_t { kStandard, kStatic, kSmallH };
 
-// Which of them PyTorch 2.11 asks for on a GPU of sm_80 or later with 98 multiprocessors or more:
-// use_rnn_persist_small_h and use_persist_common_heuristics of aten/src/ATen/native/cudnn/RNN.cpp.
+// The algorithm that PyTorch 2.11 asks for on a GPU of sm_80 or later with 98 multiprocessors or
+// more: use_rnn_persist_small_h and use_persist_common_heuristics of
+// aten/src/ATen/native/cudnn/RNN.cpp.
 size_t PyTorchChoice(const RecurrentShape& s, bool is_forward) {
   if (s.projected != s.hidden) return kStandard;
   const bool is_gated = s.cell == CUDNN_LSTM || s.cell == CUDNN_GRU;

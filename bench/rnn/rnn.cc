@@ -52,7 +52,7 @@ struct Row {
         best = best > 0 ? std::min(best, variant[phase].median) : variant[phase].median;
     return best;
   }
-  // Where PyTorch's choice declines it takes the first.
+  // The median of PyTorch's choice, or of the first variant where that declines.
   double Chosen(size_t phase) const {
     if (nvidia.empty()) return 0;
     const double chosen = nvidia[call->chosen[phase]][phase].median;

@@ -16,7 +16,7 @@ using testing::Device;
 using testing::Graph;
 using testing::Plan;
 
-// Which plan of a library: the first that can be made from this one on, in the order of the
+// A choice of a library's plan: the first that can be made from this one on, in the order of the
 // heuristics, or that of an engine, by its global index, as it likes to be.
 struct PlanChoice {
   size_t first = 0;

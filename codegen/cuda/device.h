@@ -16,11 +16,11 @@ struct DeviceFile {
 
 std::span<const DeviceFile> DeviceFiles();
 
-// The file's text; the file exists.
+// The text of a file, which must exist.
 std::string_view DeviceText(std::string_view name);
 
-// The files that `code` refers to with all that they need, each behind what it includes and
-// followed by an empty line.
+// The files that `code` refers to with all that they need, each behind the files that it includes
+// and followed by an empty line.
 std::string PreludeFor(std::string_view code);
 
 }  // namespace kiln::cuda_codegen

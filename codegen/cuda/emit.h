@@ -8,19 +8,19 @@
 
 namespace kiln::cuda_codegen {
 
-// What a kernel does for the launches beside it, sm_90 and later. A launch may begin while the one
-// before it ends: then its kernel waits for that one before it touches memory, and the one before
-// says as early as it can that the next may come. PTX ISA "griddepcontrol".
+// A kernel's part in the overlap of neighbouring launches, sm_90 and later. A launch may begin
+// while the one before it ends: then its kernel waits for that one before it touches memory, and
+// the one before says as early as it can that the next may come. PTX ISA "griddepcontrol".
 struct Neighbours {
   bool waits = false;     // for the launch before, whoever made it
   bool releases = false;  // the launch after
 };
 
-// The kernel's comment, the parts of the prelude it uses, and the kernel. `kernel` has passed
-// tile::Verify.
+// Prints the kernel's comment, the parts of the prelude that it uses, and the kernel. `kernel` has
+// passed tile::Verify.
 std::string EmitCuda(const tile::Kernel& kernel, Neighbours neighbours = {});
 
-// What the launch has to name as dynamic shared memory: 0 up to 48 KB, which are declared
+// The bytes that the launch has to name as dynamic shared memory: 0 up to 48 KB, which are declared
 // statically.
 int64_t DynamicSharedBytes(const tile::Kernel& kernel);
 

@@ -21,12 +21,13 @@ class ExprPrinter {
   std::string Element(const std::string& buffer, const tile::Expr& index) const;
   std::string Address(const std::string& buffer, const tile::Expr& index) const;
 
-  // A difference of f32 that stays apart from the product that it may be of. In a multiply-add the
-  // product would not be rounded as the maximum was that is subtracted, and what rounding left of a
-  // large one (128 at 2^32) is no exponent. Empty where `e` is anything else.
+  // A difference of f32 that stays apart from the product that it may be of. A multiply-add would
+  // not round the product as the maximum was rounded that is subtracted, and the rest that rounding
+  // left of a large one (128 at 2^32) is no exponent. Empty where `e` is anything else.
   std::string Exponent(const tile::Expr& e) const;
 
-  // "+=" and its operand, where `value` is the element itself combined with something; else empty.
+  // The operator "+=" and its operand, where `value` is the element itself combined with something;
+  // else empty.
   std::string Compound(const tile::Store& s) const;
 
   // The variable of element `i` of a register buffer of several.

@@ -1,6 +1,6 @@
-// Survey: what the CUDA emitter finds out of a kernel before its first line, and what it decides by
-// that: where shared memory lies, which registers become plain variables, which erf may be a coarse
-// one.
+// Survey: facts that the CUDA emitter finds out about a kernel before its first line, and what it
+// decides by them: the places of shared memory, registers that become plain variables, and which
+// erf may be a coarse one.
 #pragma once
 
 #include <map>
@@ -24,8 +24,8 @@ struct Survey {
 };
 Survey SurveyOf(const tile::Kernel& kernel);
 
-// Registers whose places are all constants, and whose variables' names nothing else has; and how
-// many elements each has.
+// Registers whose places are all constants, and whose variables' names nothing else has, each with
+// its number of elements.
 std::map<std::string, int64_t> ScalarsOf(const tile::Kernel& kernel);
 
 }  // namespace kiln::cuda_codegen

@@ -1,4 +1,4 @@
-// The table behind expression printing: what a scalar operation is called in CUDA. The accurate
+// The table behind expression printing: the name of each scalar operation in CUDA. The accurate
 // functions are named (expf, not __expf); min_nan, bit, fast_div and div_or_zero are in the device
 // files of the same purpose.
 #include "codegen/cuda/scalar_text.h"
@@ -83,7 +83,7 @@ Precedence OutermostOf(std::string_view text) {
 
 const ScalarText& TextOf(ScalarOp op) { return kTexts[static_cast<size_t>(op)]; }
 
-// Those of the table are known: a large kernel asks for some ten thousand.
+// The precedences of the table's texts are known: a large kernel asks for some ten thousand.
 Precedence PrecedenceOf(std::string_view text) {
   static const auto* const kKnown = [] {
     auto* const known = new std::unordered_map<const char*, Precedence>;

@@ -7,7 +7,7 @@
 
 namespace kiln::cuda_codegen {
 
-// How tightly C++ operators bind; an operand that binds less than its place demands gets
+// The precedence of C++ operators: an operand that binds less tightly than its place demands gets
 // parentheses.
 enum Precedence : int {
   kAny,
@@ -22,7 +22,8 @@ enum Precedence : int {
   kPrimary
 };
 
-// {0}, {1}, {2} stand for the operands. An empty text: the operation does not exist on that type.
+// The spelling of one operation, in which {0}, {1}, {2} stand for the operands. An empty text: the
+// operation does not exist on that type.
 struct ScalarText {
   ScalarOp op;
   std::string_view f32, f64, integer;

@@ -8,8 +8,9 @@
 
 namespace kiln::cuda_codegen {
 
-// using accumulator, kElementBytes, kLeftMajor, kRightMajor, and
-// multiply(acc, left, right, accumulate): acc = left * right (+ acc where `accumulate`).
+// The lines of a wgmma instruction's configuration: using accumulator, kElementBytes, kLeftMajor,
+// kRightMajor, and multiply(acc, left, right, accumulate): acc = left * right (+ acc where
+// `accumulate`).
 std::vector<std::string> WgmmaLines(const tile::Call::Wgmma& wgmma, bool left_in_registers);
 
 // The function alone, by another name, for skeletons that have several. A left operand in registers

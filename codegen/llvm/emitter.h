@@ -20,8 +20,8 @@
 
 namespace kiln::llvm_codegen {
 
-// How integer arithmetic may be assumed to behave. An index that overflows its type is out of
-// bounds anyhow, and only when it cannot wrap can LLVM see that x[i], x[i+1] … are adjacent.
+// Assumptions on integer arithmetic. An index that overflows its type is out of bounds anyhow, and
+// only when it cannot wrap can LLVM see that x[i], x[i+1] ... are adjacent.
 enum class Wrap : uint8_t { kWraps, kNever };
 
 class Emitter {

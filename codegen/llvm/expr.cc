@@ -26,7 +26,7 @@ bool IsConstInt(llvm::Value* v) {
   return c && !c->isZero() && !c->isMinusOne();
 }
 
-// What a row emits with.
+// The builder that a row emits with, and whether integers may be taken not to wrap.
 struct Context {
   llvm::IRBuilder<>& b;
   bool no_wrap;

@@ -17,7 +17,7 @@ struct MathFunction {
 
 std::span<const MathFunction> MathFunctions();
 
-// Null where `op` is no libm function.
+// The function of libm that `op` is; null where it is none.
 const MathFunction* FindMathFunction(ScalarOp op);
 
 }  // namespace kiln::llvm_codegen

@@ -176,8 +176,7 @@ llvm::Value* Emitter::DecodeSmallFloat(DType type, llvm::Value* code) {
       llvm::ConstantFP::get(b_.getFloatTy(), std::ldexp(1.0, 1 - f.bias - f.mantissa_bits));
   llvm::Value* subnormal = b_.CreateBitCast(
       b_.CreateFMul(b_.CreateSIToFP(magnitude, b_.getFloatTy()), unit), b_.getInt32Ty());
-  // What is left of the mantissa tells infinity from NaN, except for e4m3, whose only special value
-  // is NaN.
+  // The mantissa tells infinity from NaN, except for e4m3, whose only special value is NaN.
   llvm::Value* special = type == DType::kE4M3 ? static_cast<llvm::Value*>(b_.getInt32(0x7fc00000))
                                               : b_.CreateOr(shifted, b_.getInt32(kF32Infinity));
   llvm::Value* is_subnormal = b_.CreateICmpULT(magnitude, b_.getInt32(1u << f.mantissa_bits));

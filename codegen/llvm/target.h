@@ -22,10 +22,10 @@ struct HostDescription {
 Result<HostDescription> DescribeHost();
 bool HasFeature(const HostDescription& host, const std::string& feature);
 
-// One machine serves one thread at a time.
+// Makes a machine, which serves one thread at a time.
 Result<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine(const HostDescription& host);
 
-// The O3 pipeline with loop and SLP vectorisation.
+// Runs the O3 pipeline with loop and SLP vectorisation.
 void Optimize(llvm::Module& module, llvm::TargetMachine& machine);
 
 // The bytes of a relocatable object file.

@@ -26,7 +26,7 @@ inline constexpr double kAsGood = 1.02;
 inline constexpr int64_t kUsualImages = 64, kManyImages = 32;
 inline constexpr double kWorthAnotherForBatch = 1.25;
 
-// Whether lists of the engine's kind have it for this group.
+// True if lists of the engine's kind have it for this group.
 bool Offers(Inputs inputs, const Engine& engine, const Group& group);
 
 // Hears of an engine that proposes nothing, and why.
@@ -36,14 +36,14 @@ using Declined = std::function<void(const Engine& engine, std::string_view reaso
 std::vector<int> TakersOf(const Group& group, const Target& target, Inputs inputs,
                           const Declined& declined = {});
 
-// Without duplicates; the choice first, then cheapest first, among equals in the order of the
-// registry and of the engine's own list, so that defaults stay in front. Costs that are no number
-// come last.
+// The candidates without duplicates; the choice first, then cheapest first, among equals in the
+// order of the registry and of the engine's own list, so that defaults stay in front. Costs that
+// are no number come last.
 std::vector<Candidate> RankCandidates(const Group& group, const Target& target,
                                       Inputs inputs = Inputs::kExact,
                                       const Declined& declined = {});
 
-// Seconds of the candidate that the model likes best; kNoSeconds where there is none.
+// The seconds of the candidate that the model likes best; kNoSeconds where there is none.
 double LeastSeconds(const std::vector<Candidate>& candidates);
 
 }  // namespace kiln::compiler

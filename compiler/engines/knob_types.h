@@ -26,8 +26,7 @@ enum KnobType : int {
   kKnobWarpSpecialisation = 42,
 };
 
-// Notes of engines (cudnnBackendBehaviorNote_t).
-// cudnnBackendNumericalNote_t.
+// Numerical notes of engines, with the values of cudnnBackendNumericalNote_t.
 enum NumericalNote : int {
   kNoteTensorCore = 0,
   kNoteDownConvertInputs = 1,
@@ -36,6 +35,7 @@ enum NumericalNote : int {
   kNoteWinogradTile4x4 = 6,
 };
 
+// Behaviour notes of engines, with the values of cudnnBackendBehaviorNote_t.
 enum BehaviorNote : int { kNoteRuntimeCompilation = 0 };
 
 }  // namespace kiln::compiler

@@ -10,7 +10,7 @@
 namespace kiln::compiler {
 
 std::span<const Engine> Engines();
-// Index in Engines(), or -1.
+// The index of an engine in Engines(), or -1.
 int EngineIndex(std::string_view name);
 
 }  // namespace kiln::compiler

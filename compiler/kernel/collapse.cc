@@ -10,14 +10,14 @@ namespace {
 
 using graph::Tensor;
 
-// Leading dims of extent 1 up to `rank`.
+// Adds leading dims of extent 1 up to `rank`.
 void PadRank(Tensor& t, int64_t rank) {
   const size_t missing = static_cast<size_t>(rank - t.rank());
   t.dims.insert(t.dims.begin(), missing, 1);
   t.strides.insert(t.strides.begin(), missing, 0);
 }
 
-// Whether dims a (outer) and b (inner) of `t` are walked as one.
+// True if dims a (outer) and b (inner) of `t` are walked as one.
 bool Mergeable(const Tensor& t, int64_t a, int64_t b) {
   if (t.dims[a] == 1 && t.dims[b] == 1) return true;
   if (t.dims[a] == 1 || t.dims[b] == 1) return false;

@@ -1,4 +1,4 @@
-// collapse: fewer dims for the same work. For a group of maps and reduces, drops dims of extent 1,
+// collapse: a group of maps and reduces with fewer dims for the same work. Drops dims of extent 1,
 // orders the rest by the strides of one leading tensor, and merges neighbours that every tensor
 // walks as one:
 //
@@ -20,10 +20,10 @@ namespace kiln::compiler {
 // is.
 bool CanCollapse(const Group& group);
 
-// The same group over merged dims, all tensors of one rank. `lead` gives the order of the dims.
+// The group over merged dims, all tensors of one rank. `lead` gives the order of the dims.
 Group Collapse(const Group& group, graph::TensorId lead);
 
-// Whether a node gives the place of an element among all, or is a view that leaves elements in
+// True if a node gives the place of an element among all, or is a view that leaves elements in
 // their order.
 bool IsPlaceOrView(const graph::Graph& graph, const graph::Node& node);
 

@@ -27,7 +27,7 @@ namespace contract {
 #define CONSTANT(name, value) inline constexpr int64_t name = value;
 #define INT(name, value) inline constexpr ShapeMember name = {#name};
 #define DIVISOR(name, value) inline constexpr ShapeMember name = {#name, true};
-// By spatial dimension, the innermost first.
+// Rows by spatial dimension have the innermost first.
 #define INTS(name, w, h, d) \
   inline constexpr ShapeMember name##_whd[] = {{#name "_w"}, {#name "_h"}, {#name "_d"}};
 #define DIVISORS(name, w, h, d)                 \

@@ -30,33 +30,33 @@ class KernelBuilder {
  public:
   KernelBuilder(const Group& group, const Target& target, std::string engine)
       : KernelBuilder(group, target, std::move(engine), IndexType(group.graph)) {}
-  // For engines that know better what they index.
+  // Makes a builder for an engine that knows better what it indexes.
   KernelBuilder(const Group& group, const Target& target, std::string engine, DType index_type);
 
   DType index_type() const { return index_type_; }
   const graph::Graph& graph() const { return group_.graph; }
 
   // ---- parameters
-  // ------------------------------------------------------------------------------------- A
-  // constant of the index type.
+  //
+  // A constant of the index type.
   tile::Expr Idx(int64_t value) const { return tile::Int(value, index_type_); }
   // A new scalar parameter of the index type with this launch value. Names are made unique.
   tile::Expr Arg(const std::string& name, int64_t value);
-  // Extent of a dim as a parameter; the same parameter each time. An extent of 1 is the constant 1:
-  // whether a dim is 1 is part of a kernel's structure.
+  // The extent of a dim as a parameter; the same parameter each time. An extent of 1 is the
+  // constant 1: whether a dim is 1 is part of a kernel's structure.
   tile::Expr Extent(graph::TensorId tensor, int64_t dim);
-  // Stride of a dim as a parameter; 0 for extent 1; the constant 1 where it is 1.
+  // The stride of a dim as a parameter; 0 for extent 1; the constant 1 where it is 1.
   tile::Expr Stride(graph::TensorId tensor, int64_t dim);
   // A tensor-map parameter over a tensor.
   std::string Map(const std::string& name, graph::TensorId tensor, const TensorMapSpec& map);
-  // The same over a scratch buffer of the group.
+  // A tensor-map parameter over a scratch buffer of the group.
   std::string ScratchMap(const std::string& name, int scratch, const TensorMapSpec& map);
   // The pointer parameter of a tensor.
   const std::string& Pointer(graph::TensorId tensor);
   // A scratch buffer of the group (see Lowered::scratch_bytes), as pointer parameter.
   std::string Scratch(int scratch, DType type, bool is_const);
 
-  // numerator / extent and numerator % extent; `value` is the extent's launch value. 31-bit
+  // The quotient and remainder of numerator / extent; `value` is the extent's launch value. 31-bit
   // numerators use the multiply-shift form, whose magic numbers become two parameters.
   struct DivMod {
     tile::Expr quotient, remainder;
@@ -69,14 +69,15 @@ class KernelBuilder {
                 const std::string& name);
 
   // ---- statements
-  // ------------------------------------------------------------------------------------- let
-  // <name> = value; returns the variable. Constants and variables pass through unchanged.
+  //
+  // Writes let <name> = value; returns the variable. Constants and variables pass through
+  // unchanged.
   tile::Expr Let(tile::Block& out, const std::string& name, tile::Expr value);
   std::string Name(const std::string& wish);  // unique identifier
 
   // ---- tensors
-  // ---------------------------------------------------------------------------------------- Sum of
-  // index * stride.
+  //
+  // The sum of index * stride.
   tile::Expr Offset(graph::TensorId tensor, const Index& index);
 
   // Makes the launch: pointers and scalars gathered so far become the kernel's parameters.
@@ -111,19 +112,19 @@ class ValueScope {
  public:
   ValueScope(KernelBuilder& builder, tile::Block& out) : b_(builder), out_(out) {}
 
-  // Value of `tensor` at `index`, in the arithmetic type of the tensor's dtype and rounded to that
-  // dtype.
+  // The value of `tensor` at `index`, in the arithmetic type of the tensor's dtype and rounded to
+  // that dtype.
   tile::Expr Value(graph::TensorId tensor, const Index& index);
-  // Where the element that Value would load lies, for what is moved but not computed: views, the
-  // choice of elements (gather), and 0 in place of some, which are not `inside`. None where the
-  // value is anything else, or is rounded on its way.
+  // The place of the element that Value would load, for values that are moved but not computed:
+  // views, the choice of elements (gather), and 0 in place of some, which are not `inside`. None
+  // where the value is anything else, or is rounded on its way.
   struct Place {
     graph::TensorId tensor;  // in memory
     tile::Expr offset;       // of an element that there is
     tile::Expr inside;       // null where it always is
   };
   std::optional<Place> PlaceOf(graph::TensorId tensor, const Index& index);
-  // The value at the index that the scope is about, wherever `tensor` is asked at that index.
+  // Binds the value at the index that the scope is about, wherever `tensor` is asked at that index.
   void Bind(graph::TensorId tensor, const Index& index, tile::Expr value);
 
  private:
@@ -150,7 +151,8 @@ class ValueScope {
 // `value` rounded as storing it to a tensor of `type` and loading it back would.
 tile::Expr RoundThrough(DType type, tile::Expr value);
 
-// Where an operand of extent 1 broadcasts, its index is 0; missing leading dims are dropped.
+// The index of an operand: where its extent 1 broadcasts, the index is 0; missing leading dims are
+// dropped.
 Index BroadcastIndex(const KernelBuilder& b, const graph::Tensor& operand, const Index& index);
 
 }  // namespace kiln::compiler

@@ -18,13 +18,14 @@ class LaneAccess {
   LaneAccess(const Group& group, std::vector<graph::TensorId> roots, graph::TensorId bound,
              int lanes);
 
-  // Whether 16-byte (or lanes-wide) accesses are possible everywhere.
+  // True if 16-byte (or lanes-wide) accesses are possible everywhere.
   bool wide() const { return wide_; }
 
-  // buffer[slot .. +lanes) = the root's values at `at` and the next lanes - 1 channels, as `type`.
+  // Reads buffer[slot .. +lanes) = the root's values at `at` and the next lanes - 1 channels, as
+  // `type`.
   void Read(KernelBuilder& b, tile::Block& out, const Index& at, const std::string& buffer,
             const tile::Expr& slot, DType type) const;
-  // The epilogue on `value(lane)`, the bound tensor's accumulator.
+  // Writes the epilogue on `value(lane)`, the bound tensor's accumulator.
   void Write(KernelBuilder& b, tile::Block& out, const Index& at,
              const std::function<tile::Expr(const tile::Expr& lane)>& value) const;
 

@@ -18,7 +18,7 @@ inline tile::Expr Var(const KernelBuilder& b, const std::string& name) {
   return tile::Var(name, b.index_type());
 }
 
-// for name in 0..extent { fill(body, variable) }
+// Writes for name in 0..extent { fill(body, variable) }.
 template <class F>
 void Loop(KernelBuilder& b, tile::Block& out, const std::string& wish, tile::Expr extent,
           tile::Bind bind, F&& fill) {
@@ -28,24 +28,25 @@ void Loop(KernelBuilder& b, tile::Block& out, const std::string& wish, tile::Exp
   out.push_back({tile::For{name, b.index_type(), std::move(extent), bind, std::move(body)}});
 }
 
-// emit(out, i) for each i below count, as a loop that is unrolled; over one place there is none.
+// Writes emit(out, i) for each i below count, as a loop that is unrolled; over one place there is
+// none.
 void UnrolledLoop(KernelBuilder& b, tile::Block& out, const char* name, int64_t count,
                   const std::function<void(tile::Block&, tile::Expr)>& emit);
 
-// An array of a thread, or of the block; the name that it got.
+// Declares an array of a thread, or of the block; returns the name that it got.
 std::string Registers(KernelBuilder& b, tile::Block& out, const std::string& wish, DType type,
                       int64_t size);
 std::string SharedArray(KernelBuilder& b, tile::Block& out, const std::string& wish, DType type,
                         int64_t size);
 
-// 0 as an element of memory of that type.
+// A zero as an element of memory of that type.
 tile::Expr ZeroOf(DType type);
 
-// array[0 .. size) = 0, in a loop.
+// Writes array[0 .. size) = 0, in a loop.
 void Clear(KernelBuilder& b, tile::Block& out, const std::string& array, DType type, int64_t size,
            tile::Bind bind = tile::Bind::kUnroll);
 
-// if condition { then }
+// Writes if condition { then }.
 void When(tile::Block& out, tile::Expr condition, tile::Block then);
 
 }  // namespace kiln::compiler

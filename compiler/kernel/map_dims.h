@@ -15,23 +15,23 @@ struct MapDim {
   int64_t extent = 1, stride = 0;
 };
 
-// Whether a stride of so many elements is one that a tensor map may have.
+// True if a stride of so many elements is one that a tensor map may have.
 bool IsMapAligned(int64_t elements, DType type);
 
-// dims[0] is the contiguous one. A dim of extent 1 may have any stride; the driver wants a legal
-// one.
+// Makes a map; dims[0] is the contiguous one. A dim of extent 1 may have any stride; the driver
+// wants a legal one.
 Result<TensorMapSpec> MakeMap(const graph::Tensor& t, TensorMapSpec::Kind kind,
                               const std::vector<MapDim>& dims);
 
-// Whether a store by the map leaves all else alone. It writes whole pieces of 16 bytes, as was seen
-// on an H100, and behind rows that end within one lies a gap that may be somebody else's.
+// An error unless a store by the map leaves all else alone. It writes whole pieces of 16 bytes, as
+// was seen on an H100, and behind rows that end within one lies a gap that may be somebody else's.
 Status CheckStores(const TensorMapSpec& map, const graph::Tensor& t);
 
-// Whether dims of a tensor are as one of the innermost's stride: each stride is the product of the
+// True if dims of a tensor are as one of the innermost's stride: each stride is the product of the
 // extents inside it.
 bool IsLinear(const graph::Tensor& t, const std::vector<int64_t>& dims_innermost_first);
 
-// Stride of the innermost of these dims that has more than one element.
+// The stride of the innermost of these dims that has more than one element.
 int64_t LinearStride(const graph::Tensor& t, const std::vector<int64_t>& dims_innermost_first);
 
 }  // namespace kiln::compiler

@@ -25,8 +25,8 @@ using StoreSum =
 void LowerOrderedSum(const Group& group, const Target& target, const std::string& description,
                      const OrderedSum& size, const StoreSum& store, Lowered& lowered);
 
-// Where `guard` is true: takes the total of one element of the contraction's result, as its type
-// keeps it, through the group's epilogue, and stores the outputs.
+// Takes the total of one element of the contraction's result, as its type keeps it, through the
+// group's epilogue, and stores the outputs, where `guard` is true.
 void StoreTotal(KernelBuilder& b, tile::Block& out, const graph::Graph& g, graph::TensorId result,
                 const Index& index, const tile::Expr& guard, const tile::Expr& sum);
 

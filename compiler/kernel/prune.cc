@@ -26,7 +26,7 @@ void AddReads(const Expr& e, Names& names) {
 
 class Pruner {
  public:
-  // Whether something was taken off.
+  // True if something was taken off.
   bool Run(Block& body) {
     Gather(body);
     Prune(body);

@@ -1,5 +1,5 @@
-// How a kernel calls a skeleton, a device function that is written by hand: parameters of the
-// functions that the skeleton calls back, and the call as the whole of a kernel.
+// Calls of skeletons, device functions that are written by hand: parameters of the functions that
+// the skeleton calls back, and the call as the whole of a kernel.
 #pragma once
 
 #include <string>
@@ -8,12 +8,13 @@
 
 namespace kiln::compiler {
 
-// A new parameter of a function.
+// Adds a parameter to a function.
 tile::Expr AddScalar(KernelBuilder& b, tile::Call::Function& f, const char* name, DType type);
 std::string AddArray(KernelBuilder& b, tile::Call::Function& f, const char* name, DType type,
                      int64_t size, bool is_output = false);
 
-// A call for each block of the grid, `blocks` of them, as the whole of a kernel; after `before`.
+// Writes a call for each block of the grid, `blocks` of them, as the whole of a kernel, after
+// `before`.
 tile::Block CallOfBlocks(KernelBuilder& b, int64_t blocks, tile::Call call,
                          tile::Block before = {});
 

@@ -249,7 +249,7 @@ Lowered LowerByChunks(KernelBuilder& b, TensorId lead, const Dims& order, tile::
 
 namespace {
 
-// Which elements of y a thread has, by the thread's number: a number along each dim, in memory's
+// The elements of y that a thread has, by the thread's number: a number along each dim, in memory's
 // order from the outermost on, of shares or of patches, and behind these the place in the patch.
 class ThreadPlaces {
  public:

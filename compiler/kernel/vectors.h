@@ -1,5 +1,6 @@
-// Vectors: what the GPU schedules of memory-bound engines share. How wide a group can move memory
-// along a dim, the lane loop with its wide copies, and the block and thread loops around a body.
+// Vectors: the parts that the GPU schedules of memory-bound engines share. They are how wide a
+// group can move memory along a dim, the lane loop with its wide copies, and the block and thread
+// loops around a body.
 #pragma once
 
 #include <functional>
@@ -9,14 +10,14 @@
 
 namespace kiln::compiler {
 
-// Tensors of the group that live in memory and are read (not scalars).
+// The tensors of the group that live in memory and are read (not scalars).
 std::vector<graph::TensorId> MemoryInputs(const graph::Graph& graph);
 
 // The most elements (a power of two) that one thread may move at a time along `dim`: every tensor
 // that is contiguous there is aligned for it, and the extent is divisible, except in rank 1, where
 // a tail is cheap.
 int WidestVector(const Group& group, int64_t dim);
-// The same for some of its tensors, all of one rank.
+// The widest vector for some of its tensors, all of one rank.
 int WidestVector(const graph::Graph& graph, const std::vector<graph::TensorId>& tensors,
                  int64_t dim);
 
@@ -26,7 +27,7 @@ class LaneLoop {
  public:
   // `index` is the place of lane 0; reads go to `out`.
   LaneLoop(KernelBuilder& b, tile::Block& out, const Index& index, int64_t dim, int lanes);
-  // Where not all inputs are read at the index: these are.
+  // Makes a loop where not all inputs are read at the index: these are.
   LaneLoop(KernelBuilder& b, tile::Block& out, const std::vector<graph::TensorId>& inputs,
            const Index& index, int64_t dim, int lanes);
 
@@ -54,7 +55,7 @@ class LaneLoop {
 void EmitVector(KernelBuilder& b, tile::Block& out, const std::vector<graph::TensorId>& outputs,
                 const Index& index, int64_t dim, int lanes);
 
-// The second half of that, for a loop whose inputs are bound already.
+// Writes the second half of that, for a loop whose inputs are bound already.
 void StoreLanes(KernelBuilder& b, tile::Block& out, LaneLoop& lane_loop,
                 const std::vector<graph::TensorId>& outputs, const Index& index, int64_t dim,
                 int lanes);
@@ -63,16 +64,16 @@ void StoreLanes(KernelBuilder& b, tile::Block& out, LaneLoop& lane_loop,
 std::string LoadVector(KernelBuilder& b, tile::Block& out, graph::TensorId tensor,
                        const Index& index, int lanes);
 
-// regs[slot .. +lanes) = `tensor` at `index` and its neighbours along `dim`, whatever it is
+// Reads regs[slot .. +lanes) = `tensor` at `index` and its neighbours along `dim`, whatever it is
 // computed from.
 void FetchLanes(KernelBuilder& b, tile::Block& out, graph::TensorId tensor, const Index& index,
                 int64_t dim, int lanes, const std::string& regs, const tile::Expr& slot);
 
-// Copies in pieces of at most 16 bytes.
+// Copies `lanes` elements in pieces of at most 16 bytes.
 void WideCopy(tile::Block& out, DType type, const std::string& dst, const tile::Expr& dst_index,
               const std::string& src, const tile::Expr& src_index, int lanes);
 
-// How a tensor of the collapsed group walks a dim.
+// The way in which a tensor of the collapsed group walks a dim.
 enum class Walk : uint8_t { kBroadcast, kContiguous, kStrided };
 Walk WalkOf(const graph::Tensor& tensor, int64_t dim);
 
@@ -85,12 +86,12 @@ void UnrolledWalk(KernelBuilder& b, tile::Block& body, const tile::Expr& begin,
                   const tile::Expr& end, int stride, const tile::Expr& lane, int unroll,
                   const std::function<void(tile::Block&, const std::vector<tile::Expr>&)>& emit);
 
-// bx * per_block + tx.
+// The expression bx * per_block + tx.
 tile::Expr ThreadLinear(DType type, int64_t per_block);
-// (a + b - 1) / b for a constant b.
+// The expression (a + b - 1) / b for a constant b.
 tile::Expr CeilDivExpr(const tile::Expr& a, int64_t b);
-// A CPU's kernel: element(out, index) for each element of `lead`. Block bx is one chunk of the
-// innermost dim at one place of the others, which stand in `order` from the outermost on.
+// Writes a CPU's kernel: element(out, index) for each element of `lead`. Block bx is one chunk of
+// the innermost dim at one place of the others, which stand in `order` from the outermost on.
 Lowered LowerByChunks(KernelBuilder& b, graph::TensorId lead, const Dims& order, tile::Bind bind,
                       const std::function<void(tile::Block&, const Index&)>& element);
 // One thread's share of a tensor: `lanes` neighbours along the innermost dim, and `count` of them
@@ -102,17 +103,17 @@ struct Share {
   int lanes = 1;
   int rows = 1;
 };
-// "3 elements a thread", "one element a thread, 4 rows a warp".
+// The share in words: "3 elements a thread", "one element a thread, 4 rows a warp".
 std::string Text(const Share& share);
-// A GPU's kernel: element(out, index) for each first lane of `lead`, neighbours in memory by
+// Writes a GPU's kernel: element(out, index) for each first lane of `lead`, neighbours in memory by
 // neighbouring threads.
 Lowered LowerByElements(KernelBuilder& b, graph::TensorId lead, int threads, const Share& share,
                         const std::function<void(tile::Block&, const Index&)>& element);
-// The launches of `next` behind those of `lowered`; neither has scratch memory.
+// Appends the launches of `next` behind those of `lowered`; neither has scratch memory.
 void Append(Lowered& lowered, Lowered next);
-// A kernel whose threads have an item each, `i` in `body`, of so many.
+// Makes a kernel whose threads have an item each, `i` in `body`, of so many.
 Lowered LaunchItems(KernelBuilder& b, tile::Block body, int64_t items, int threads);
-// for bx in 0..blocks block_x { for tx in 0..threads thread_x { body } }
+// Writes for bx in 0..blocks block_x { for tx in 0..threads thread_x { body } }.
 tile::Block BlockAndThread(DType type, tile::Expr blocks, int threads, tile::Block body);
 
 }  // namespace kiln::compiler

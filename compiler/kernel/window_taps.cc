@@ -363,7 +363,7 @@ void WindowTaps::Gather(Block& out, const Index& index, const std::vector<Tap>& 
   Expr number;
   if (is_max) number = b_.Let(out, "number", Number(taps));
   std::vector<TensorId> leaves = LeavesOf(y_);
-  // Where no index is stored, the window that finds it is searched here.
+  // The window that finds an index is searched here, where no index is stored.
   const graph::Node* search = is_max ? SearchOf(node_.inputs[1]) : nullptr;
   std::optional<WindowTaps> maxima;
   if (search != nullptr) {

@@ -1,4 +1,4 @@
-// WindowTaps: what a window engine's thread computes, from the place of an output to accumulators:
+// WindowTaps: the work of a window engine's thread from the place of an output to accumulators:
 // loops over the taps of a forward window, or over the windows that read an element of dx.
 //
 //   forward   for t0 in 0..3 { let at0 = start0 + t0
@@ -29,7 +29,7 @@ class WindowTaps {
   tile::Expr Result(const tile::Expr& lane) const;
   tile::Expr FoundIndex(const tile::Expr& lane) const;
   bool has_index() const { return !found_.empty(); }
-  // Whether maps behind the window read a tensor, as those before it may, too.
+  // True if maps behind the window read a tensor, as those before it may, too.
   bool IsReadAfter(graph::TensorId leaf) const;
 
  private:
@@ -64,8 +64,9 @@ class WindowTaps {
                    const tile::Expr& number, const tile::Expr& inside);
   void Gather(tile::Block& out, const Index& index, const std::vector<Tap>& taps);
   void Add(tile::Block& out, const tile::Expr& lane, const tile::Expr& value);
-  // for name in 0..count { emit(name) }, `most` being the most that count may be. Of the innermost
-  // axis of windows that add up many taps the sum is one of segments: each has its own accumulator.
+  // Writes for name in 0..count { emit(name) }, `most` being the most that count may be. The sum
+  // along the innermost axis of windows that add up many taps is one of segments: each has its own
+  // accumulator.
   void Serial(tile::Block& out, const char* name, size_t axis, const tile::Expr& count,
               int64_t most, const std::function<void(tile::Block&, const tile::Expr&)>& emit);
   std::string DeclareLanes(tile::Block& out, const char* wish, DType type, const tile::Expr& value);

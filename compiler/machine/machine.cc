@@ -140,7 +140,8 @@ const Arch& ArchOf(int sm_version) {
   return next == std::begin(kArchs) ? *next : *std::prev(next);
 }
 
-// What a driver can mean: a clock between 0.1 and 10 GHz, memory between 1 GB/s and 100 TB/s.
+// Figures that a driver can mean: a clock between 0.1 and 10 GHz, memory between 1 GB/s and 100
+// TB/s.
 double ClockOf(const Target& target, const Board* board) {
   if (board != nullptr) return board->clock;
   const auto told = static_cast<double>(target.clock_hz);

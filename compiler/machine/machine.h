@@ -1,8 +1,8 @@
-// Machine: what cost models need of a GPU beside the sizes in its Target. Two tables make it: the
-// boards' clocks and memories, as vendors state them (ir/board.h), and what an architecture does in
-// a cycle (machine.cc). Engines hold no rate of their own: what is theirs is the share of a rate
-// that their kernels reach, or a number of cycles. So a board that nobody has measured is ranked by
-// its own numbers, and not by an H100's.
+// Machine: the numbers of a GPU that cost models need beside the sizes in its Target. Two tables
+// make it: the boards' clocks and memories, as vendors state them (ir/board.h), and what an
+// architecture does in a cycle (machine.cc). Engines hold no rate of their own: what is theirs is
+// the share of a rate that their kernels reach, or a number of cycles. So a board that nobody has
+// measured is ranked by its own numbers, and not by an H100's.
 #pragma once
 
 #include "ir/base/result.h"
@@ -40,14 +40,14 @@ struct Machine {
   int gpcs;     // the most of any board; clusters lie in one
   int cluster;  // the most blocks of one, with those that a function has to be allowed
 
-  // A kernel that waits for memory once.
+  // The seconds of a kernel that waits for memory once.
   double StartSeconds() const { return launch_seconds + memory_seconds; }
   double Seconds(double cycles) const { return cycles / clock; }
-  // Bytes a second of the L2 cache for one multiprocessor.
+  // The bytes a second of the L2 cache for one multiprocessor.
   double l2_share() const { return l2_bytes * clock; }
-  // Issue slots that an FMA takes.
+  // The issue slots that an FMA takes.
   double FmaSlots(bool is_f64 = false) const { return issue / (is_f64 ? fma_f64 : fma); }
-  // Cycles of one of the four tensor cores for an mma.sync of m16n8k16 with 16-bit operands.
+  // The cycles of one of the four tensor cores for an mma.sync of m16n8k16 with 16-bit operands.
   double MmaCycles() const { return 4 * (16 * 8 * 16) / mma.f16; }
 };
 
@@ -57,14 +57,14 @@ struct Machine {
 // architecture. Every figure is positive, but for rates of instructions that are not there.
 Machine MachineOf(const Target& target);
 
-// A kernel that does nothing but move `bytes`, with a share of a copy's rate.
+// The seconds of a kernel that does nothing but move `bytes`, with a share of a copy's rate.
 double StreamSeconds(const Machine& machine, double bytes, double share);
 
-// Where memory is what limits a group, each of its configurations would take as long, though those
-// that leave the multiprocessors most to spare are fastest. Their models were fitted on an H200,
-// whose memory keeps its chip busiest: configurations are compared as there, and slower memory adds
-// the same to all of a group's. On an H100 the fastest of an H200 take 1.02 times as long as its
-// own (docs/tuning.md).
+// A group that memory limits takes as long with each of its configurations, though those that leave
+// the multiprocessors most to spare are fastest. Their models were fitted on an H200, whose memory
+// keeps its chip busiest: configurations are compared as there, and slower memory adds the same to
+// all of a group's. On an H100 the fastest of an H200 take 1.02 times as long as its own
+// (docs/tuning.md).
 //
 // The rate at which they are compared: that of a copy of an H200 as a share of what the L2 cache
 // gives all multiprocessors, or the board's own where that is faster.
@@ -73,7 +73,7 @@ double ComparedMemory(const Machine& machine);
 // `busy` seconds of units that do all its work at their best.
 double OwnMemorySeconds(const Machine& machine, double bytes, double busy);
 
-// Bytes that a copy moves in a second; 0 where nothing is known of the device.
+// The bytes that a copy moves in a second; 0 where nothing is known of the device.
 double BytesPerSecond(const Target& target);
 
 // Ok where kernels of mma.sync, or of wgmma and tensor maps, run; else a sentence that says what

@@ -174,8 +174,8 @@ void DecomposeConv(Graph& g, Node node) {
   w.Write(result, y);
 }
 
-// How many elements an average has whose windows, one an image, lie together in memory, and have
-// nothing but the image; 0 for other windows.
+// The number of elements of an average whose windows, one an image, lie together in memory, and
+// have nothing but the image; 0 for other windows.
 int64_t ElementsOfImage(const Graph& g, const Node& node) {
   const auto& attrs = node.As<graph::ResampleAttrs>();
   const bool averages = attrs.mode == graph::ResampleMode::kAvgIncludePadding ||

@@ -74,7 +74,7 @@ class NormWriter {
   }
   TensorId Average(TensorId x) { return w_.Div(Total(x), Count()); }
 
-  // Whether tensors have the extents of statistics (batch norm's weights); absent ones do.
+  // True if tensors have the extents of statistics (batch norm's weights); absent ones do.
   bool IsOfStatistics(std::initializer_list<TensorId> tensors) const {
     return !IsGrouped() && std::ranges::all_of(tensors, [&](TensorId id) {
       return id == kAbsent || g_[id].dims == view_.stats;

@@ -18,7 +18,7 @@ TensorId Offsets(PrimitiveWriter& w, TensorId offsets, int64_t start, int64_t co
   return w.Slice(offsets, std::move(first), std::move(dims));
 }
 
-// The place of each element of `dims`, -1 where it has none.
+// The place in memory of each element of `dims`, -1 where it has none.
 TensorId Places(Graph& g, const Node& node, const Dims& dims, int64_t extent) {
   const TensorId offsets = node.inputs[1];
   const bool is_wide = g[offsets].dtype == DType::kI64 || extent > INT32_MAX;

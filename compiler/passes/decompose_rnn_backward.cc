@@ -184,7 +184,7 @@ class WeightGradientWriter : private BackwardWriter {
     parts_.push_back(Flat(w_.Round(gradient, type_)));
   }
 
-  // Whether all products and the sums of biases may be one launch (contract_grouped_sm90): each is
+  // True if all products and the sums of biases may be one launch (contract_grouped_sm90): each is
   // one of its own then, of matrices that lie in memory.
   bool GroupsProducts() const {
     const Target& target = context_.target;
@@ -192,7 +192,7 @@ class WeightGradientWriter : private BackwardWriter {
            SizeOf(type_) == 2 && lengths_ == kAbsent && e_.steps > 1;
   }
 
-  // Whether one product of x and the states, stored one behind the other, is both gradients of a
+  // True if one product of x and the states, stored one behind the other, is both gradients of a
   // direction, which lie so in dw. In return x is copied beside the states.
   bool StacksProducts(int64_t layer) const {
     const Target& target = context_.target;
@@ -221,7 +221,7 @@ class WeightGradientWriter : private BackwardWriter {
     const TensorId both = w_.Reshape(gradient, {rows(), 2, width});
     return w_.Matmul(w_.Transpose(both, {1, 2, 0}), x);
   }
-  // Of both directions, whose matrices lie by directions: [2, share], put together where dw is.
+  // Appends both directions, whose matrices lie by directions: [2, share], joined where dw is.
   void AppendBoth(const std::vector<TensorId>& gradients) {
     int64_t share = 0, begin = 0;
     for (const TensorId gradient : gradients) share += NumElements(g_[gradient].dims) / 2;
@@ -291,8 +291,8 @@ class WeightGradientWriter : private BackwardWriter {
   struct GateBlocks {
     int64_t first, count;
   };
-  // Of the states before each step. Where there are no initial ones the first step has no part in
-  // sums whose operands are memory as it is.
+  // Appends products of the states before each step. Where there are no initial ones the first step
+  // has no part in sums whose operands are memory as it is.
   void AppendProductsOfStates(TensorId y, int64_t layer, int64_t d,
                               std::initializer_list<GateBlocks> all) {
     const bool leaves_first = GroupsProducts() && Operand(In::kHx) == kAbsent;
@@ -316,7 +316,7 @@ class WeightGradientWriter : private BackwardWriter {
     if (directions_ > 1) x = w_.Slice(x, {0, 0, d, 0}, {e_.steps, e_.batch, 1, width});
     return w_.Reshape(x, {1, rows(), width});
   }
-  // The same each time it is asked for: what is multiplied is summed for biases, too.
+  // Blocks of a direction, one tensor for all: what is multiplied is summed for biases, too.
   TensorId DirectionOf(int64_t d, int64_t block, int64_t count) {
     TensorId& known = of_direction_.try_emplace({dgates_, d, block, count}, kAbsent).first->second;
     if (known != kAbsent) return known;
@@ -328,8 +328,8 @@ class WeightGradientWriter : private BackwardWriter {
   TensorId InitialOf(TensorId hx, int64_t d) {
     return directions_ == 1 ? hx : w_.Slice(hx, {d, 0, 0}, {1, e_.batch, a_.projected});
   }
-  // Where all sequences are as long, states are whole pieces of memory, of which 16 bits are copied
-  // two elements at a time. (An H200, TF32 T 50 B 64 H 512: 98 us with the select below, 109 so.)
+  // States before each step as whole pieces of memory, 16 bits copied two at a time, for sequences
+  // of one length. (An H200, TF32 T 50 B 64 H 512: 98 us with the select below, 109 so.)
   TensorId MovedStates(TensorId y, TensorId hx, int64_t d) {
     const TensorId first = w_.Round(InitialOf(hx, d), type_);
     if (e_.steps == 1) return first;

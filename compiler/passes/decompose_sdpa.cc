@@ -26,7 +26,7 @@ DType ComputeOf(const Node& node) {
   return node.compute == DType::kF64 ? DType::kF64 : DType::kF32;
 }
 
-// What a page table and a container hold: y[batch, head, place, depth], or with the last two
+// The values of a page table and its container: y[batch, head, place, depth], or with the last two
 // exchanged. Blocks are a dim of their own:
 //   %x[blocks,H,1,block,D], %t[B,1,pages,1,1] -> gather %y[B,H,pages,block,D] -> [B,H,S,D]
 TensorId LoadPages(Graph& g, TensorId container, TensorId table, TensorId lengths, int64_t places,
@@ -64,7 +64,7 @@ TensorId LoadPages(Graph& g, TensorId container, TensorId table, TensorId length
   return g[y].dtype == g[container].dtype ? y : values.Cast(y, g[container].dtype);
 }
 
-// What both directions compute: scores, and which of them are seen.
+// The computation that both directions share: scores, and which of them are seen.
 class Scores {
  public:
   Scores(Graph& g, const Node& node)
@@ -233,7 +233,7 @@ void DecomposeSdpaBwd(Graph& g, const Node& node) {
   Scores scores(g, node);
   PrimitiveWriter& w = scores.w();
   const DType type = g[scores.in().q].dtype;
-  // Of rows that see no key weights are exp(score - inf).
+  // Rows that see no key have weights of exp(score - inf).
   const TensorId shift = UnlessEqual(w, stats, -kInfinity, kInfinity);
   TensorId weight = w.Map(ScalarOp::kExp, {w.Sub(scores.Product(), shift)});
   scores.FindMasks();

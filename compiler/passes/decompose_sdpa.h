@@ -7,8 +7,8 @@
 //   %w = %e / select(%sum == 0, 1, %sum)
 //   %o = matmul(cast(%w), %v)
 //
-// This is the chain that engines/attention.h recognises: what rows have is computed from the
-// maximum and the sum alone.
+// This is the chain that compiler/patterns/attention.h recognises: what rows have is computed from
+// the maximum and the sum alone.
 #pragma once
 
 #include "ir/graph/graph.h"

@@ -19,8 +19,8 @@ using graph::TensorId;
 
 constexpr int64_t kWorkspaceAlignment = 256;
 
-// Where a tensor of the group is stored on its way: a tensor of the module's graph that is made for
-// it.
+// The place where a tensor of the group is stored on its way: a tensor of the module's graph that
+// is made for it.
 struct Place {
   TensorId outer = graph::kAbsent;
   Dims strides = {};
@@ -106,7 +106,7 @@ class Part {
 
 bool IsConvolution(const Node& node) { return node.op != GraphOp::kMatmul; }
 
-// What becomes of each node after the contraction.
+// The nodes after the contraction, by what becomes of them.
 struct Epilogue {
   std::vector<char> follows;  // depends on the contraction
   std::vector<char> late;     // reads a tensor that is laid out like the results to move

@@ -1,5 +1,5 @@
 // DivideGroup: a contraction's group as several, with operands and results that are stored on their
-// way. What `materialise` tries and, where the model says so, keeps.
+// way. `materialise` tries divisions and keeps one where the model says so.
 //
 //   group      x ── scale, relu ──┐
 //              w ─────────────────┴─ conv_fprop ── add bias ── add z ── y
@@ -25,21 +25,22 @@ struct Division {
     Dims strides;     // of the tensor that is written for it
   };
   std::vector<Operand> operands = {};
-  // Of a convolution: results whose channels are not innermost are written with channels innermost,
-  // and moved afterwards. Maps that read a tensor of the result's size with such a layout are
-  // applied then.
+  // True for a convolution if results whose channels are not innermost are written with channels
+  // innermost, and moved afterwards. Maps that read a tensor of the result's size with such a
+  // layout are applied then.
   bool results = false;
 };
 
 struct DividedGroup {
   std::vector<Group> groups = {};  // in launch order; one does not move data: the contraction
-  // What they hand on to one another; the first is tensor `first` of the module's graph.
+  // The tensors that they hand on to one another; the first is tensor `first` of the module's
+  // graph.
   std::vector<graph::Tensor> tensors = {};
 };
 
-// Dense strides with dim `inner` innermost, padded to whole `multiple`s of elements.
+// The dense strides with dim `inner` innermost, padded to whole `multiple`s of elements.
 Dims StridesWithInnermost(size_t inner, const Dims& dims, int64_t multiple);
-// Whether `results` of a division has anything to do.
+// True if a division's `results` would have anything to do.
 bool MovesResults(const Group& group);
 
 DividedGroup DivideGroup(const Group& group, const Division& division, graph::TensorId first);

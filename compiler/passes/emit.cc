@@ -37,7 +37,8 @@ class Emitter {
   }
 
  private:
-  // What the caller passes, by uid; a tensor that is read and written under one uid is one entry.
+  // Collects the tensors that the caller passes, by uid; a tensor that is read and written under
+  // one uid is one entry.
   void CollectTensors() {
     const graph::Graph& g = m_.graph;
     const auto add = [&](TensorId id, bool is_output) {

@@ -24,7 +24,7 @@ using graph::TensorId;
 constexpr int64_t kIntermediateAlignment = 256;
 constexpr std::string_view kRoles[] = {"x", "w", "dy", "a", "b", "y"};
 
-// What stands in memory behind all groups.
+// The memory behind all groups.
 struct Memory {
   std::vector<char> stored;                         // of a tensor: a group stores it
   std::unordered_map<TensorId, MemoryPlace> views;  // of what floats
@@ -153,7 +153,7 @@ class GroupExtraction {
           copy.inputs[i] = Import(copy.inputs[i], OperandRole(copy, i));
       for (TensorId& y : copy.outputs)
         if (y != kAbsent) y = Import(y, ResultName(copy));
-      // What a scatter leaves is in the memory that it writes.
+      // A scatter leaves its result in the memory that it writes.
       if (copy.op == GraphOp::kScatter)
         group_.graph[copy.inputs[2]].uid = group_.graph[copy.outputs[0]].uid;
       group_.graph.nodes.push_back(std::move(copy));
@@ -163,7 +163,7 @@ class GroupExtraction {
   }
 
  private:
-  // Whether the group sees memory through a view. Products keep transposes, so that what else reads
+  // True if the group sees memory through a view. Products keep transposes, so that what else reads
   // the matrix beneath is seen to do so.
   bool SeesMemoryThrough(TensorId x) const {
     const bool is_products = draft_.kind == GroupKind::kProducts;

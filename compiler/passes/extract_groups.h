@@ -10,7 +10,7 @@ namespace kiln::compiler {
 
 std::vector<Group> ExtractGroups(const LinkedGraph& linked, const Placement& placement);
 
-// What an operand of a node is called where it is a leaf of a group: dy, w, a, b …, else x.
+// The name of a node's operand where it is a leaf of a group: dy, w, a, b ..., else x.
 const char* OperandRole(const graph::Node& node, size_t operand);
 
 }  // namespace kiln::compiler

@@ -55,7 +55,7 @@ bool FloatingWindows::MayFloat(NodeId n) const {
          IsReadByWindow(n);
 }
 
-// Whether all that reads it are windows, and maps of its results that end in the group of a later
+// True if all that reads it are windows, and maps of its results that end in the group of a later
 // one.
 bool FloatingWindows::IsReadByWindow(NodeId n) const {
   const graph::Graph& g = linked_.g;

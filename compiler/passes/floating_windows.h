@@ -1,6 +1,6 @@
-// FloatingWindows: which windows partition computes again where they are read, rather than storing
-// them. Only plans that want little workspace do that. A floating window is read by a later window,
-// or by maps that join the group of one; no window floats before another floating one.
+// FloatingWindows: the windows that partition computes again where they are read, rather than
+// storing them. Only plans that want little workspace do that. A floating window is read by a later
+// window, or by maps that join the group of one; no window floats before another floating one.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ class FloatingWindows {
   // `home` is the placement's, while it grows.
   FloatingWindows(const LinkedGraph& linked, const std::vector<int>& home);
 
-  // Whether the node may be such a window. Its size is not looked at.
+  // True if the node may be such a window. Its size is not looked at.
   bool MayFloat(graph::NodeId n) const;
   // Notes that a node floats.
   void NoteFloat(graph::NodeId n);

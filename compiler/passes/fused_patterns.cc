@@ -25,9 +25,10 @@ using graph::NodeId;
 using graph::Tensor;
 using graph::TensorId;
 
-// Whether all reductions of a chain would join contractions that make what they read: of the chain,
-// maps of these results are left, which read memory once. So does a chain along places that lie
-// together, which burdens no contraction.
+// Chains that are not worth a kernel of their own, since all of their reductions would join
+// contractions that make what they read: maps of these results are left, which read memory once. A
+// chain along places that lie together is worth one: it reads memory once as well, and burdens no
+// contraction.
 class JoinedElsewhere {
  public:
   JoinedElsewhere(const Graph& g, const Target& target)

@@ -1,5 +1,5 @@
-// Placement: where partition has put each node, before groups are graphs of their own. PlaceNodes
-// (place_nodes.h) makes it and ExtractGroups (extract_groups.h) reads it.
+// Placement: the place where partition has put each node, before groups are graphs of their own.
+// PlaceNodes (place_nodes.h) makes it and ExtractGroups (extract_groups.h) reads it.
 #pragma once
 
 #include <functional>
@@ -51,7 +51,7 @@ struct Placement {
   std::vector<graph::NodeId> to_store;
 };
 
-// Whether a group reads the tensor from memory: what the caller gave, or another group stored.
+// True if a group reads the tensor from memory: what the caller gave, or another group stored.
 bool IsMemory(const LinkedGraph& linked, const Placement& placement, graph::TensorId x, int group);
 
 // The members of a group and what floats before them, in order; without what makes a tensor that
@@ -60,9 +60,10 @@ std::vector<graph::NodeId> NodesOf(
     const LinkedGraph& linked, const Placement& placement, int group,
     const std::function<bool(graph::TensorId)>& is_seen = [](graph::TensorId) { return false; });
 
-// In place, one uid is two tensors: the version that is read and the version that is written over
-// it. A node that floats is computed where it is read; if that is after the writer's group, the old
-// version is gone. Returns such nodes: partitioning again with them stored mends that.
+// The nodes that would read an overwritten tensor. In place, one uid is two tensors: the version
+// that is read and the version that is written over it. A node that floats is computed where it is
+// read; if that is after the writer's group, the old version is gone. Partitioning again with such
+// nodes stored mends that.
 std::vector<graph::NodeId> ReadersOfOverwritten(const LinkedGraph& linked,
                                                 const Placement& placement);
 

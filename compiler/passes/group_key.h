@@ -1,5 +1,5 @@
-// GroupKey: what engines see of a group, as bytes. Networks repeat their layers, so most groups of
-// a large graph are equal to one before but for the tensors of the module that they read and write;
+// GroupKey: a group as engines see it, as bytes. Networks repeat their layers, so most groups of a
+// large graph are equal to one before but for the tensors of the module that they read and write;
 // passes that ask engines about each group ask once a key.
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace kiln::compiler {
 
-// Equal for groups that rank, lower and print alike: kind, graph and what partition and materialise
-// noted, with uids numbered in order of use, without the graph's name, the outer tensors and
-// sentences. With engine and knobs, once they are picked.
+// The key is equal for groups that rank, lower and print alike: kind, graph and what partition and
+// materialise noted, with uids numbered in order of use, without the graph's name, the outer
+// tensors and sentences. It has engine and knobs, once they are picked.
 std::string GroupKey(const Group& group);
 
 }  // namespace kiln::compiler

@@ -9,10 +9,11 @@
 
 namespace kiln::compiler {
 
-// Of a node that opens a group; `latest` is the last group that it waits for.
+// The reason why a node opens a group; `latest` is the last group that it waits for.
 std::string WhyAnchors(const graph::Graph& g, const std::vector<GroupDraft>& groups,
                        graph::NodeId n, int latest);
-// Of a map that is stored: why it joins neither the last group that it waits for nor another.
+// The reason why a map is stored: why it joins neither the last group that it waits for nor
+// another.
 std::string WhyNotAfter(const graph::Graph& g, const std::vector<GroupDraft>& groups,
                         graph::NodeId n, int latest);
 

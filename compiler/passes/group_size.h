@@ -1,4 +1,4 @@
-// GroupSizes: what groups hold while partition builds them, held to the limits of a group.
+// GroupSizes: the contents of groups while partition builds them, held to the limits of a group.
 #pragma once
 
 #include <unordered_set>
@@ -21,11 +21,12 @@ class GroupSizes {
         depth_(g.nodes.size(), 0),
         seen_(g.nodes.size(), 0) {}
 
-  // Whether the node may float. Notes how deep it is where it does.
+  // True if the node may float. Notes how deep it is where it does.
   bool Floats(graph::NodeId n);
-  // Whether a group may have the node as its member, beside what it has.
+  // True if a group may have the node as its member, beside what it has.
   bool Fits(graph::NodeId n, int group);
-  // Makes it one. False where the group is then over the limits: some node would not fit alone.
+  // Makes the node a member. False where the group is then over the limits: some node would not fit
+  // alone.
   bool Add(graph::NodeId n, int group);
 
  private:
@@ -37,8 +38,8 @@ class GroupSizes {
     std::vector<graph::NodeId> nodes;
     std::vector<graph::TensorId> operands;
   };
-  // What computing `n` in the group adds to it; no more of it than shows that the limits are
-  // passed.
+  // The nodes and operands that computing `n` in the group adds to it; no more of them than show
+  // that the limits are passed.
   Growth GrowthBy(graph::NodeId n, int group, size_t most_nodes, size_t most_operands);
   int Depth(graph::NodeId n, int group) const;
   bool IsOperand(graph::TensorId id) const { return !g_[id].is_constant(); }

@@ -8,8 +8,9 @@ namespace kiln::compiler {
 
 namespace {
 
-// Where engines of the plan round what they multiply, index and knobs speak of one of these: a sum
-// that takes longer has no engine that does, and there would be no such plan.
+// True if an engine rounds what the group multiplies. Index and knobs of a plan that rounds speak
+// of one of these groups: a sum that takes longer has no engine that does, and there would be no
+// such plan.
 bool Rounds(const Group& group) {
   return group.engine >= 0 &&
          InputsOf(Engines()[static_cast<size_t>(group.engine)]) == Inputs::kRounded;

@@ -5,9 +5,9 @@
 
 namespace kiln::compiler {
 
-// Index of the group that engine index and knobs speak of: the most expensive one by the model,
-// whatever was chosen for the others. Of a contraction and what only moves data for it, the
-// contraction.
+// The index of the group that engine index and knobs speak of: the most expensive one by the model,
+// whatever was chosen for the others. Of a contraction and the groups that only move data for it,
+// the contraction.
 int LeadingGroup(const Module& module);
 
 }  // namespace kiln::compiler

@@ -25,7 +25,7 @@ using graph::TensorId;
 constexpr double kWorthwhile = 0.9;
 constexpr int64_t kWideBytes = 16;
 
-// What the model says of groups, asked once of equal ones.
+// The model's seconds of groups, asked once of equal ones.
 class Model {
  public:
   explicit Model(const PassContext& context) : context_(context) {}
@@ -36,8 +36,8 @@ class Model {
   }
 
  private:
-  // Of what only moves data, engines never round, and of a plan's contractions Winograd's engines
-  // take some.
+  // Engines never round for a group that only moves data, and Winograd's engines take some of a
+  // plan's contractions.
   static double ModelledSeconds(const Group& group, const Target& target, Inputs inputs) {
     if (group.moves_data) inputs = Inputs::kExact;
     const std::vector<Candidate> ranked = RankCandidates(group, target, inputs);
@@ -99,7 +99,7 @@ bool IsEmpty(const Group& group, const Node& anchor) {
   return std::ranges::any_of(anchor.inputs, empty) || empty(anchor.outputs[0]);
 }
 
-// Whether the group overwrites a tensor that it reads. What reads the old version must not move
+// True if the group overwrites a tensor that it reads. What reads the old version must not move
 // behind what writes the new one.
 bool IsInPlace(const Group& group, const MemoryPlaces& places) {
   const auto uid = [&](TensorId id) { return places.UidOf(group.outer[id]); };
@@ -133,7 +133,7 @@ double SecondsOf(const std::vector<Group>& groups, Model& model, double limit) {
 
 std::string Microseconds(double seconds) { return fmt::format("{:.1f} us", seconds * 1e6); }
 
-// What each part of a divided group is there for.
+// Notes in each part of a divided group what it is there for.
 void SayWhy(const DividedGroup& divided, std::vector<Group>& groups, double whole, double parts) {
   for (Group& group : groups) {
     group.why.push_back(
@@ -219,7 +219,7 @@ class StoredOperands {
   }
 
  private:
-  // Whether it reads what was there before, and nobody overwrites that.
+  // True if it reads what was there before, and nobody overwrites that.
   bool IsLasting(const Group& group) const {
     return std::ranges::all_of(graph::Inputs(group.graph), [&](TensorId x) {
       const TensorId outer = group.outer[x];

@@ -19,11 +19,11 @@ struct NarrowNumbers {
   graph::TensorId value = graph::kAbsent, code = graph::kAbsent;
 };
 
-// `raw`, any numbers, rounded to `type`.
+// Rounds `raw`, any numbers, to `type`.
 NarrowNumbers RoundNarrow(graph::Graph& g, DType type, graph::TensorId raw, std::string name);
 
-// A tensor in memory that is read: `id` becomes its bytes (of u32, its words as i32), the result is
-// its values.
+// Reads a tensor in memory: `id` becomes its bytes (of u32, its words as i32), the result is its
+// values.
 graph::TensorId ReadNarrow(graph::Graph& g, graph::TensorId id);
 
 // Writes numbers of its dims to a tensor in memory, which becomes bytes (of u32, words as i32). Its

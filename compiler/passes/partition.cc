@@ -23,7 +23,7 @@ const char* NameOf(GroupKind pattern) {
   return pattern == GroupKind::kRecurrence ? "recurrent layers" : "attention";
 }
 
-// Whether an engine runs this pattern as one group. Attention and recurrent layers need the engine
+// True if an engine runs this pattern as one group. Attention and recurrent layers need the engine
 // that is asked for, or else one that may be chosen. Rows need any that may be chosen, so that all
 // engines that a graph is offered for see the same groups.
 bool IsTaken(const Group& group, const PassContext& context, std::vector<std::string>& why) {
@@ -38,7 +38,7 @@ bool IsTaken(const Group& group, const PassContext& context, std::vector<std::st
                               : asked || Offers(context.inputs, engines[e], group) ||
                                     Offers(Inputs::kExact, engines[e], group);
     if (status.ok() && offered) return true;
-    // What an engine says of groups that it is not for helps nobody.
+    // Sentences of engines on groups that they are not for help nobody.
     const bool says = (asked || rows) && status.code() != Code::kUnsupportedGraphPattern;
     if (says)
       why.push_back(fmt::format("{} as one group: {}: {}", NameOf(group.kind), engines[e].name,

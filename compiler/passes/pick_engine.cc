@@ -34,7 +34,8 @@ int64_t ScratchBytes(const Lowered& lowered) {
   return std::accumulate(lowered.scratch_bytes.begin(), lowered.scratch_bytes.end(), int64_t{0});
 }
 
-// How a candidate divides sums: not at all, as the engine likes, or in slices that it names.
+// The way in which a candidate divides sums: not at all, as the engine likes, or in slices that it
+// names.
 enum class Division : uint8_t { kNone, kEngines, kNamed };
 
 Division DivisionOf(const Candidate& candidate) {
@@ -101,7 +102,8 @@ Declined DeclinedBy(Group& group) {
   };
 }
 
-// Where the plan's engine rounds what it multiplies, other contractions may, too: the plan says so.
+// Candidates of a group. In a plan whose engine rounds what it multiplies, other contractions may,
+// too: the plan says so.
 std::vector<Candidate> RankedIn(Group& group, const PassContext& context) {
   std::vector<Candidate> ranked =
       RankCandidates(group, context.target, Inputs::kExact, DeclinedBy(group));

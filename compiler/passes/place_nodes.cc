@@ -161,7 +161,7 @@ class NodePlacer {
            sizes_.Floats(n);
   }
 
-  // Whether a map reads the group's values at the very place it writes, while all else it reads was
+  // True if a map reads the group's values at the very place it writes, while all else it reads was
   // ready before the group.
   bool JoinsEpilogue(const Node& node, int group) const {
     const GroupDraft& draft = placement_.groups[group];
@@ -171,7 +171,7 @@ class NodePlacer {
     return ReadsInPlace(node, group);
   }
 
-  // Whether it is a reduction of what the tiles of a contraction hold.
+  // True if it is a reduction of what the tiles of a contraction hold.
   bool JoinsContractionOf(const Node& node, int group) const {
     const GroupDraft& draft = placement_.groups[group];
     const TensorId x = node.inputs[0];
@@ -181,14 +181,14 @@ class NodePlacer {
                             rules_.target);
   }
 
-  // Whether it is a map of such reductions' results, place by place.
+  // True if it is a map of such reductions' results, place by place.
   bool FollowsReduction(const Node& node, int group) const {
     const GroupDraft& draft = placement_.groups[group];
     return node.op == GraphOp::kMap && draft.kind == GroupKind::kContract &&
            g_[node.outputs[0]].dims != draft.domain && ReadsInPlace(node, group);
   }
 
-  // Whether all that a map reads of the group has the extents of its result.
+  // True if all that a map reads of the group has the extents of its result.
   bool ReadsInPlace(const Node& node, int group) const {
     const Dims& dims = g_[node.outputs[0]].dims;
     return std::ranges::all_of(node.inputs, [&](TensorId x) {
@@ -200,7 +200,7 @@ class NodePlacer {
   void Open(NodeId n, GroupDraft draft) {
     placement_.groups.push_back(std::move(draft));
     if (Join(n, LastGroup())) return;
-    // What floats before its many operands is too much for one kernel.
+    // The nodes that float before its many operands are too much for one kernel.
     for (const TensorId x : g_.nodes[n].inputs)
       if (x != kAbsent && linked_.producers[x] >= 0 && placement_.home[x] == kNoGroup)
         placement_.to_store.push_back(linked_.producers[x]);

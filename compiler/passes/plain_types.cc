@@ -74,20 +74,20 @@ class Narrow {
     Value(after);
   }
 
-  // How many of a node's operands it moves without computing.
+  // The number of a node's operands that it moves without computing.
   static size_t Moved(const Node& node) {
     if (node.op == GraphOp::kConcat) return node.inputs.size();
     return Has(node, graph::kView) || node.op == GraphOp::kGather ? 1 : 0;
   }
 
-  // What only moves elements of one type needs no rounding.
+  // True for a node that only moves elements of one type, which needs no rounding.
   bool MovesOneType(const Node& node) const {
     for (size_t i = 0; i < Moved(node); ++i)
       if (TypeOf(node.inputs[i]) != TypeOf(node.outputs[0])) return false;
     return Moved(node) > 0;
   }
 
-  // Whether a node leaves its result as the carrier's values: of b1 every node does, since it
+  // True if a node leaves its result as the carrier's values: of b1 every node does, since it
   // rounds to bool itself.
   bool IsExact(TensorId result, bool keeps) const { return keeps || TypeOf(result) == DType::kB1; }
 

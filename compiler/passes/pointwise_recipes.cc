@@ -132,7 +132,8 @@ TensorId SwishBwd(W& w, const A& a, In in) {
   return w.Mul(in[0], w.Add(s, w.Mul(z, w.Mul(s, w.Sub(w.Number(1), s)))));
 }
 
-// What is left of x by whole multiples of b has the sign of x; where b has the other, one more.
+// The rest of x after whole multiples of b has the sign of x; where b has the other, there is one
+// more.
 TensorId FloorMod(W& w, const A&, In in) {
   const TensorId b = in[1], zero = w.Number(0), rest = w.Map(S::kMod, {in[0], b});
   const auto both = [&](S first, S second) {

@@ -24,9 +24,10 @@ class PrimitiveWriter {
   graph::TensorId Number(double value, int64_t uid = kLiteralUid);
   graph::TensorId Map(ScalarOp op, std::initializer_list<graph::TensorId> operands);
   graph::TensorId Cast(graph::TensorId x, DType type);
-  // x in the compute type, then rounded to `type`.
+  // Rounds x in the compute type to `type`.
   graph::TensorId Round(graph::TensorId x, DType type);
-  // By value, as below: a reference into the graph would not survive the nodes that are added.
+  // Dims come by value, as below: a reference into the graph would not survive the nodes that are
+  // added.
   graph::TensorId Reduce(graph::Combine combine, graph::TensorId x, Dims result_dims);
   graph::TensorId Iota(int64_t axis, Dims dims);
 
@@ -37,7 +38,7 @@ class PrimitiveWriter {
   graph::TensorId Slice(graph::TensorId x, Dims start, Dims dims);
   graph::TensorId SliceFront(graph::TensorId x, Dims dims);  // the first of each dim
   graph::TensorId Gather(graph::TensorId x, graph::TensorId index, int64_t axis, Dims dims);
-  // a[…,M,K] b[…,K,N] in the compute type, or as `y`.
+  // The product a[...,M,K] b[...,K,N] in the compute type, or as `y`.
   graph::TensorId Matmul(graph::TensorId a, graph::TensorId b, graph::TensorId y = graph::kAbsent);
 
   graph::TensorId Add(graph::TensorId a, graph::TensorId b) { return Map(ScalarOp::kAdd, {a, b}); }

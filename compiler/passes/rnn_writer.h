@@ -1,4 +1,4 @@
-// RnnWriter: what the decompositions of the three operations of recurrent networks share
+// RnnWriter: the parts that the decompositions of the three operations of recurrent networks share
 // (decompose_rnn.cc, decompose_rnn_backward.cc).
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace kiln::compiler {
 
-// What the three operations share: extents, parts of rank-1 tensors, ends of sequences.
+// Writes extents, parts of rank-1 tensors and ends of sequences for all three operations.
 class RnnWriter {
  public:
   RnnWriter(graph::Graph& g, const graph::Node& node, graph::TensorId data, graph::TensorId lengths)
@@ -41,7 +41,7 @@ class RnnWriter {
                          .is_virtual = true});
   }
 
-  // Up to 32 at a time: a concat has a limit.
+  // Concatenates up to 16 parts at a time: a concat has a limit.
   graph::TensorId Concat(std::vector<graph::TensorId> parts, int64_t axis) {
     constexpr size_t kMost = 16;
     while (parts.size() > 1) {
@@ -66,15 +66,15 @@ class RnnWriter {
   }
   graph::TensorId Flat(graph::TensorId x) { return w_.Reshape(x, {NumElements(g_[x].dims)}); }
 
-  // What begins at `first` of direction 0, and as far behind the same place of direction 1:
-  // [D, count]. A direction's share begins at `begin` and has `share` elements.
+  // The elements that begin at `first` of direction 0, and as far behind the same place of
+  // direction 1: [D, count]. A direction's share begins at `begin` and has `share` elements.
   graph::TensorId OfDirections(graph::TensorId w, int64_t begin, int64_t share, int64_t first,
                                int64_t count) {
     if (directions_ == 1) return Part(w, first, {1, count});
     const graph::TensorId both = Part(w, begin, {2, share});
     return w_.Slice(both, {0, first - begin}, {2, count});
   }
-  // `count` matrices from `id` on, [D, count * rows, columns].
+  // The `count` matrices from `id` on, [D, count * rows, columns].
   graph::TensorId Matrices(graph::TensorId w, int64_t layer, int64_t id, int64_t count) {
     const int64_t pl = layer * directions_;
     const auto place = [&](int64_t of, int64_t which) {
@@ -87,7 +87,7 @@ class RnnWriter {
         OfDirections(w, begin, share, at.offset, count * at.rows * at.columns);
     return w_.Reshape(flat, {directions_, count * at.rows, at.columns});
   }
-  // Biases of the gates from `id` on, [D, G*H]; absent where there are none.
+  // The biases of the gates from `id` on, [D, G*H]; absent where there are none.
   graph::TensorId Biases(graph::TensorId w, int64_t layer, int64_t id) {
     const int64_t pl = layer * directions_;
     const auto place = [&](int64_t of, int64_t which) {
@@ -100,7 +100,7 @@ class RnnWriter {
   }
   bool HasInputMatrices(int64_t layer) const { return !a_.skip_input || layer > 0; }
 
-  // Of [L*D,B,width], the layer's.
+  // The layer's part of states [L*D,B,width].
   graph::TensorId StatesOf(graph::TensorId states, int64_t layer) {
     if (states == graph::kAbsent || a_.layers == 1) return states;
     Dims dims = g_[states].dims;
@@ -109,12 +109,12 @@ class RnnWriter {
   }
 
   // ---- ends of sequences ----
-  // At most T: what lies behind is nowhere.
+  // The lengths, at most T: steps behind are nowhere.
   graph::TensorId Lengths(Dims dims) {
     const graph::TensorId most = index_.Number(static_cast<double>(e_.steps), kLaunchNumberUid);
     return index_.Map(ScalarOp::kMin, {index_.Reshape(lengths_, std::move(dims)), most});
   }
-  // t + ahead < length, [T,B,1].
+  // The condition t + ahead < length, [T,B,1].
   graph::TensorId IsInside(int64_t ahead) {
     graph::TensorId time = index_.Iota(0, {e_.steps, 1, 1});
     if (ahead != 0) time = index_.Add(time, index_.Number(static_cast<double>(ahead)));
@@ -123,7 +123,7 @@ class RnnWriter {
                                     : Lengths({1, e_.batch, 1});
     return index_.Map(ScalarOp::kLt, {time, end});
   }
-  // x [T,B,width], 0 behind the ends: an operand may hold anything there.
+  // The tensor x [T,B,width], 0 behind the ends: an operand may hold anything there.
   graph::TensorId Inside(graph::TensorId x) {
     if (lengths_ == graph::kAbsent || e_.packed) return x;
     return w_.Round(w_.Select(IsInside(0), x, w_.Number(0)), type_);
@@ -149,7 +149,7 @@ class RnnWriter {
         index_.Map(ScalarOp::kMin, {length, index_.Iota(0, {e_.steps, 1})});
     return index_.Reduce(graph::Combine::kAdd, before, {e_.steps, 1});
   }
-  // x as [T,B,width], row-major; packed rows at their places, 0 elsewhere.
+  // The tensor x as [T,B,width], row-major; packed rows at their places, 0 elsewhere.
   graph::TensorId Spread(graph::TensorId x) {
     const int64_t width = g_[x].dims.back();
     if (!e_.packed) {
@@ -164,7 +164,7 @@ class RnnWriter {
         w_.Gather(x, index_.Reshape(place, {rows(), 1}), 0, {rows(), width});
     return w_.Reshape(gathered, {e_.steps, e_.batch, width});
   }
-  // y [T,B,width] to the result `to`, padded or packed.
+  // Stores y [T,B,width] to the result `to`, padded or packed.
   void Store(graph::TensorId y, graph::TensorId to) {
     const int64_t width = g_[to].dims.back();
     if (!e_.packed) return w_.Write(PadData(y), to);
@@ -183,12 +183,12 @@ class RnnWriter {
     w_.Write(w_.Gather(w_.Reshape(y, {rows(), width}), row, 0, {memory_rows_, width}), to);
   }
 
-  // States of all layers, [D,B,width] each.
+  // Stores the states of all layers, [D,B,width] each.
   void StoreStates(const std::vector<graph::TensorId>& states, graph::TensorId to) {
     if (to == graph::kAbsent || states[0] == to) return;
     w_.Write(PadStates(Concat(states, 0)), to);
   }
-  // Where a layer's states go: straight to the result where they are all of it.
+  // The tensor that a layer's states go to: straight to the result where they are all of it.
   graph::TensorId StateResult(graph::TensorId to, int64_t width) {
     if (to == graph::kAbsent || (a_.layers == 1 && !Pads())) return to;
     return NewVirtual("state", type_, {directions_, e_.batch, width});

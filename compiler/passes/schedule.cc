@@ -11,7 +11,7 @@ namespace kiln::compiler {
 Result<bool> Schedule(Module& module, const PassContext& context) {
   std::unordered_map<std::string, const Group*> first;  // of equal groups
   for (Group& group : module.groups) {
-    // Where the engine was picked by what it becomes, that is known.
+    // An engine that was picked by what the group becomes has lowered it already.
     if (LaunchesNothing(group) || !group.lowered.launches.empty()) continue;
     const auto [known, is_new] = first.try_emplace(GroupKey(group), &group);
     if (!is_new) {

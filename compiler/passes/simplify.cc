@@ -23,7 +23,7 @@ bool IsRedundantIdentity(const Graph& g, const Node& node) {
   return y.is_virtual && x.dtype == y.dtype && x.dims == y.dims;
 }
 
-// Whether a reshape reads a tensor: it takes elements in the order of their memory, which strides
+// True if a reshape reads a tensor: it takes elements in the order of their memory, which strides
 // say, also those of virtual tensors.
 bool IsReshaped(const Graph& g, const std::vector<graph::NodeId>& readers) {
   return std::ranges::any_of(readers,

@@ -1,4 +1,4 @@
-// simplify: what decomposition leaves that costs and does nothing.
+// simplify: removes everything that decomposition leaves and that costs and does nothing.
 //
 //   before  %i = iota axis=2      %j = iota axis=2       (one shape)
 //           %a = map identity(%x)                        (same dtype, %a virtual)

@@ -20,7 +20,7 @@ struct LiveBuffer {
 // Fills every offset; returns the bytes in all.
 int64_t PlaceBuffers(std::vector<LiveBuffer>& buffers);
 
-// Where the tensors between groups lie, and what groups use by themselves.
+// The places of the tensors between groups, and of what groups use by themselves.
 struct WorkspaceLayout {
   int64_t bytes = 0;
   std::map<graph::TensorId, int64_t> intermediates;  // tensor of the module's graph → offset

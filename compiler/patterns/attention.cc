@@ -21,7 +21,7 @@ using graph::NodeId;
 using graph::Tensor;
 using graph::TensorId;
 
-// One attempt, from a second product.
+// One attempt to find attention from a second product.
 class Finder {
  public:
   Finder(const GraphView& view, NodeId second) : view_(view), second_(second) {}
@@ -61,7 +61,7 @@ class Finder {
 
   TensorId ArgumentOf(TensorId exp) const { return view_.Producer(exp)->inputs[0]; }
 
-  // Whether `id` is a reduction of `of` by rows, which is then `found`.
+  // True if `id` is a reduction of `of` by rows, which is then `found`.
   bool Reduces(TensorId id, Combine combine, TensorId of, TensorId& found) const {
     const Node* n = view_.Reduce(id, combine);
     if (n == nullptr || !view_.Same(n->inputs[0], of) ||
@@ -173,7 +173,7 @@ class Finder {
     return a_.product != kAbsent;
   }
 
-  // What lies between the products.
+  // Collects the members between the products.
   bool CollectMembers() {
     const Graph& g = view_.graph();
     const NodeId first = view_.ProducerId(a_.product);
@@ -205,7 +205,7 @@ class Finder {
     return n >= 0 && follows_[n];
   }
 
-  // Of the factors of the exponential only those made of the row's sum follow from the product.
+  // True if the factors that follow from the product are made of the row's sum alone.
   bool FactorsAreOperands() const {
     const auto is_operand = [&](TensorId id) {
       return !Follows(id) || view_[id].dims == RowDims(view_[a_.exp].dims);
@@ -246,7 +246,7 @@ class Finder {
     }
   }
 
-  // Of what follows from the exponential.
+  // Takes the largest absolute value of what follows from the exponential.
   void TakeLargestWeight() {
     const Graph& g = view_.graph();
     for (size_t n = 0; n < g.nodes.size(); ++n) {

@@ -44,7 +44,8 @@ struct Attention {
   graph::TensorId divisor = -1;  // the sum, or what divides instead of it; absent: nothing does
   std::vector<graph::TensorId> rows = {};    // values of rows that are read outside
   std::vector<graph::NodeId> scatters = {};  // of the result, and of values of rows
-  // Of 8 bits: what stored numbers are the largest absolute values of.
+  // Largest absolute values that are stored beside results of 8 bits: of weights, and of the
+  // result.
   std::optional<LargestOf> largest_weight = {}, largest_result = {};
   std::vector<graph::NodeId> members = {};  // ascending; all that depends on the product
 
@@ -55,7 +56,7 @@ struct Attention {
 const graph::Node* ScatterOf(const graph::Graph& graph, const Attention& attention,
                              graph::TensorId value);
 
-// All of a graph, in the order of their second product. They share no node.
+// All attention of a graph, in the order of their second product. They share no node.
 std::vector<Attention> FindAttention(const graph::Graph& graph);
 
 // A mask on the way from `score` back to the product: select(visible, value, fill), where `fill`
@@ -65,7 +66,7 @@ struct ScoreMask {
   bool inverted = false;         // select(condition, fill, value)
   graph::TensorId masked = -1, value = -1, fill = -1;
 };
-// Those that nothing but masks and casts follows, from the last on.
+// The masks that nothing but masks and casts follows, from the last on.
 std::vector<ScoreMask> MasksOf(const graph::Graph& graph, const Attention& attention);
 
 // Factors of all scores, the same for all places of a head, which nothing but masks with known
@@ -81,13 +82,14 @@ std::optional<ScoreFactor> FactorOf(const graph::Graph& graph, const Attention& 
 // elsewhere.
 std::vector<ScoreMask> SpareWeightMasks(const graph::Graph& graph, const Attention& attention,
                                         bool inside);
-// The same of selections before the scores' masks: where they choose something else a mask puts
-// -inf, as where a product has an override of its extents and the scores a mask by the same length.
+// Selections before the scores' masks that change nothing: where they choose something else a mask
+// puts -inf, as where a product has an override of its extents and the scores a mask by the same
+// length.
 std::vector<ScoreMask> SpareScoreMasks(const graph::Graph& graph, const Attention& attention,
                                        bool inside);
 
-// row * i + column * j + (the sum of `offsets`) compared with 0, where i and j are the places along
-// the last two dims.
+// A bound: row * i + column * j + (the sum of `offsets`) compared with 0, where i and j are the
+// places along the last two dims.
 struct IndexBound {
   ScalarOp compare = ScalarOp::kLt;  // kLt, kLe, kGt or kGe
   int row = 0, column = 0;

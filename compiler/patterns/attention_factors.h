@@ -1,5 +1,5 @@
-// What the weights of a softmax are a multiple of: for finding attention, and for what its weights
-// need not compute.
+// Factors of the weights of a softmax: for finding attention, and for what its weights need not
+// compute.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@ struct Factors {
   graph::TensorId exp = graph::kAbsent;
   std::vector<graph::TensorId> multiplied, divided;
 };
-// Values from which no exponential is found are looked at once. All that is found becomes members
-// of one group.
+// Finds the exponential. Values from which none is found are looked at once. All that is found
+// becomes members of one group.
 std::optional<Factors> FindExp(const GraphView& view, graph::TensorId id);
 
 }  // namespace kiln::compiler

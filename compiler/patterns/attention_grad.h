@@ -31,8 +31,8 @@
 
 namespace kiln::compiler {
 
-// With operands of 8 bits: what follows a product of `from`, place by place, and the largest
-// absolute value of one of these values, if somebody stores it.
+// The end of a result with operands of 8 bits: what follows a product of `from`, place by place,
+// and the largest absolute value of one of these values, if somebody stores it.
 struct GradFinish {
   graph::TensorId from = -1;
   std::optional<LargestOf> largest = {};
@@ -46,7 +46,7 @@ struct AttentionGrad {
   graph::TensorId stats = -1, mean = -1;  // of rows
   graph::TensorId kept = -1;              // 1 or 0 at each place, made of it; or kAbsent
   std::vector<graph::TensorId> scales = {};
-  // What is stored; dq may be scattered as well.
+  // The stored results; dq may be scattered as well.
   graph::TensorId dq = -1, dk = -1, dv = -1;
   graph::TensorId dq_too = -1;  // dq stored once more, as another type; or kAbsent
   // The gradient of a bias, stored, and what it sums over heads and batches; or kAbsent.
@@ -54,13 +54,13 @@ struct AttentionGrad {
   std::vector<graph::NodeId> scatters = {};  // that store these, as ragged tensors
   // Stored sums of maps of rows, which read the statistics as well: the gradients of a sink.
   std::vector<graph::TensorId> sums = {};
-  // Of 8 bits: weight and slope are what is rounded, so that numbers are multiplied before that,
-  // and results have more behind them than `scales`.
+  // Operands of 8 bits: weight and slope are what is rounded, so that numbers are multiplied before
+  // that, and results have more behind them than `scales`.
   GradFinish of_dq = {}, of_dk = {}, of_dv = {};
   std::optional<LargestOf> largest_slope = {};
   std::vector<LargestOf> Largest() const;  // all of them
   std::vector<ScoreMask> masks = {};       // before the exponential, the last first
-  // Where exp counts as 0, without a fill: bounds, all of which are known.
+  // Places where exp counts as 0, without a fill: bounds, all of which are known.
   std::vector<ScoreMask> zeroes = {};
   // Selections that change nothing where the zeroes are; and of the product, nothing where the
   // masks and zeroes hide nothing.
@@ -69,8 +69,8 @@ struct AttentionGrad {
   std::vector<graph::NodeId> members = {};  // ascending
 };
 
-// All of a graph. They share no node. The graph of a group has operands by tensor, no longer by
-// uid: of one, it is known that its products read the same operands.
+// All gradients of attention in a graph. They share no node. The graph of a group has operands by
+// tensor, no longer by uid: of one, it is known that its products read the same operands.
 std::vector<AttentionGrad> FindAttentionGrad(const graph::Graph& graph, bool is_group = false);
 
 // The factor of all scores, where nothing but it, the statistics and masks with known bounds stand
@@ -79,7 +79,7 @@ std::optional<ScoreFactor> FactorOf(const graph::Graph& graph, const AttentionGr
 // The scatter that stores a result, or null: it is stored in its own place.
 const graph::Node* ScatterOf(const graph::Graph& graph, const AttentionGrad& grad,
                              graph::TensorId result);
-// Masks and zeroes, by which blocks are skipped.
+// The masks and zeroes, by which blocks are skipped.
 std::vector<ScoreMask> MasksOf(const AttentionGrad& grad);
 
 }  // namespace kiln::compiler

@@ -57,7 +57,7 @@ bool AttentionGradFinder::WalkScore() {
     id = sub->inputs[0];
   }
   if (a_.stats == kAbsent) return false;
-  // What lies between is in the group; what else the maps read is little.
+  // The nodes between are in the group; what else the maps read is little.
   std::vector<TensorId> pending = {id};
   std::set<TensorId> seen;
   while (!pending.empty()) {

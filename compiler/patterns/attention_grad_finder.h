@@ -29,53 +29,59 @@ class AttentionGradFinder {
   bool IsRow(TensorId id) const { return view_[id].dims == RowDims(dims()); }
   bool IsNumber(TensorId id) const { return view_[id].by_value || view_[id].is_constant(); }
   bool IsProduct(TensorId id) const;
-  // From the exponential back to the product: masks, the statistics, and any maps before them.
+  // Walks from the exponential back to the product: masks, the statistics, and any maps before
+  // them.
   bool WalkScore();
-  // dq, of what follows from the exponential; dk of the same the other way around, and dv.
+  // Finds dq, of what follows from the exponential; dk of the same the other way around, and dv.
   bool FindProducts();
-  // From what dv is multiplied by to the exponential: selections, and factors of operands.
+  // Walks from what dv is multiplied by to the exponential: selections, and factors of operands.
   bool WalkWeight();
   void TakeZeroMask(TensorId id, const Node& select, std::initializer_list<PlaceBounds*> of);
-  // slope * scales, with selections of zeroes.
+  // Walks slope * scales, with selections of zeroes.
   bool WalkSlope(TensorId id);
-  // Where slopes are stored, summed over leading dims: the gradient of a bias.
+  // Takes slopes that are stored, summed over leading dims: the gradient of a bias.
   void TakeBias(TensorId slope);
-  // Which operand is multiplied by a factor that is the same for all places of a head; or -1.
+  // The operand that is multiplied by a factor that is the same for all places of a head; or -1.
   int ScaledOperand(const Node& mul) const;
-  // The other product before the slope, what is subtracted from it, and where the weights come in.
+  // Finds the other product before the slope, what is subtracted from it, and where the weights
+  // come in.
   bool FindInner();
-  // Zeroes of weights, on their way into the slope, are zeroes of the slope; those of the inner
-  // product change nothing where the weights are zero.
+  // Takes a mask of the inner product. Zeroes of weights, on their way into the slope, are zeroes
+  // of the slope; those of the inner product change nothing where the weights are zero.
   void TakeInnerMask(TensorId id, const Node& select);
-  // The products read what the others do.
+  // True if the products read what the others do.
   bool OperandsAgree() const;
-  // Of all nodes: whether they follow from some.
+  // Marks all nodes by whether they follow from some of `first`.
   std::vector<char> Dependents(std::initializer_list<NodeId> first) const;
   bool Follows(TensorId id) const;
   bool TakeResults();
-  // What a product is stored as: cast, zero outside bounds; of 8 bits, with more behind that.
+  // The tensor that a product is stored as: cast, zero outside bounds; with 8 bits, with more
+  // behind that.
   TensorId Stored(TensorId id, PlaceBounds& bounds, GradFinish& finish) const;
-  // Of 8 bits: maps with numbers in memory, from a product on to what is stored.
+  // Walks maps with numbers in memory from a product of 8 bits on; returns the tensor that is
+  // stored, or kAbsent.
   TensorId Finished(TensorId id, GradFinish& finish) const;
-  // The largest absolute value of what follows from the exponential.
+  // Takes the largest absolute value of what follows from the exponential.
   void TakeLargestSlope();
   bool HasBytes() const { return SizeOf(view_[a_.q].dtype) == 1; }
-  // What is a cast of a tensor in memory, and in memory itself.
+  // A cast of `stored` that is stored as well, in memory or by a scatter; or kAbsent.
   TensorId StoredToo(TensorId stored) const;
-  // Places where weights are zero whatever the scores are: for all three results the same. What
-  // selects these zeroes then selects nothing more.
+  // Takes places where weights are zero whatever the scores are: for all three results the same. A
+  // selection of these zeroes then selects nothing more.
   bool TakeZeroes();
-  // A selection of the product, or a number outside bounds of which the scores have masks as well.
+  // Takes a selection of the product, or a number outside bounds of which the scores have masks as
+  // well.
   void TakeProductMask();
-  // `id` without selections that select nothing more.
+  // The value `id` without selections that select nothing more.
   TensorId WithoutSpares(TensorId id) const;
   bool IsPlainSlope() const;
   bool CollectMembers();
-  // Between the products there are maps of scores alone.
+  // True for nodes that may stand between or after the products: maps, moves of elements,
+  // reductions, and the products themselves.
   bool IsMapOrKnown(const Node& n) const;
-  // What is 1 or 0 at each place, and takes long to compute: random bits.
+  // Takes a value that is 1 or 0 at each place, and takes long to compute: random bits.
   void TakeKept();
-  // Sums of what rows have, where they read the statistics and nothing that is made here.
+  // Takes sums of what rows have, where they read the statistics and nothing that is made here.
   void TakeSums();
   bool ReadsStats(TensorId id) const;
   bool IsClosed() const;
@@ -90,11 +96,11 @@ class AttentionGradFinder {
   AttentionGrad a_;
   TensorId dq_ = graph::kAbsent, dk_ = graph::kAbsent, dv_ = graph::kAbsent,
            slope_ = graph::kAbsent;  // products
-  // Outside which the operands that follow from scores, and the results, are zero.
+  // Bounds outside which the operands that follow from scores, and the results, are zero.
   PlaceBounds of_dq_{view_}, of_dk_{view_}, of_dv_{view_};
   // Selections of zeroes instead of weights and slopes, and of what only weights multiply.
   std::vector<ScoreMask> zero_masks_, inner_masks_;
-  // Of nodes: those that follow from the exponential; from inner; from a product; members.
+  // Marks of nodes: those that follow from the exponential; from inner; from a product; members.
   std::vector<char> follows_, from_inner_, made_, member_;
 };
 

@@ -175,7 +175,7 @@ bool AttentionGradFinder::IsPlainSlope() const {
 
 bool AttentionGradFinder::CollectMembers() {
   const Graph& g = view_.graph();
-  // What follows from the product or from inner.
+  // Made are the nodes that follow from the product or from inner.
   made_ = Dependents({view_.ProducerId(a_.product), view_.ProducerId(a_.inner)});
   if (IsMade(a_.stats) || IsMade(a_.mean)) return false;
   member_.assign(g.nodes.size(), 0);

@@ -66,7 +66,7 @@ std::optional<Alias> AliasOf(const GraphView& view, TensorId id) {
   std::vector<TensorId> views = ViewsOf(view, id, first);
   const Tensor& memory = view[first];
   const Node* made = view.Producer(first);
-  // What is gathered once, as rows of ragged tensors, is itself and nothing else.
+  // A tensor that is gathered once, as rows of ragged tensors, is itself and nothing else.
   const bool is_gathered = made != nullptr && made->op == GraphOp::kGather;
   if (!is_gathered &&
       (made != nullptr || memory.by_value || memory.is_constant() || memory.uid < 0))

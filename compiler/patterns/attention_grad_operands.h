@@ -1,6 +1,6 @@
-// What the pattern of attention's gradients asks of the operands and results of its products: which
-// memory they are, and which of their places are masked, since clients limit the extents of all
-// five products by the lengths of a batch's sequences.
+// Questions of the pattern of attention's gradients about the operands and results of its products:
+// which memory they are, and which of their places are masked, since clients limit the extents of
+// all five products by the lengths of a batch's sequences.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ struct Alias {
 std::optional<Alias> AliasOf(const GraphView& view, graph::TensorId id);
 Alias Swapped(Alias alias);  // its last two dims
 
-// `id` before casts, and views that move nothing.
+// The value `id` before casts, and views that move nothing.
 graph::TensorId Plain(const GraphView& view, graph::TensorId id);
 
 // Bounds of places of the scores: row * i + column * j + offsets compared with 0.
@@ -33,7 +33,7 @@ class PlaceBounds {
   bool Has(const IndexBound& bound) const;
   bool HasAll(const PlaceBounds& other) const;
   bool empty() const { return all_.empty(); }
-  // Those that `other` lacks.
+  // The bounds that `other` lacks.
   PlaceBounds Without(const PlaceBounds& other) const;
 
  private:
@@ -50,15 +50,15 @@ struct MaskedOperand {
 };
 MaskedOperand OperandOf(const GraphView& view, graph::TensorId id, PlaceBounds& bounds);
 
-// Where `id` is select(visible, value, 0) the selection's node, else null.
+// The selection's node where `id` is select(visible, value, 0), else null.
 const graph::Node* ZeroMask(const GraphView& view, graph::TensorId id);
 
 // The scatter that alone reads a tensor, as where its rows are ragged; or -1.
 graph::NodeId ScatterAfter(const GraphView& view, graph::TensorId id);
 
-// From a product of keys to what is stored: summed over the heads that share one of the operand of
-// these dims, cast, zero outside bounds. False where it is anything else; `is_open`: it may then be
-// so up to some `result`, which others follow.
+// Walks from a product of keys to what is stored: summed over the heads that share one of the
+// operand of these dims, cast, zero outside bounds. False where it is anything else; `is_open`: it
+// may then be so up to some `result`, which others follow.
 bool GradResult(const GraphView& view, graph::TensorId product, const Dims& operand, bool is_open,
                 PlaceBounds& bounds, graph::TensorId& result);
 

@@ -124,7 +124,7 @@ std::optional<ScoreFactor> FactorOf(const Graph& g, const Attention& a) {
   }
   ScoreFactor found{.scaled = id, .value = id};
   const Dims& dims = g[a.score].dims;
-  // Whether the value is one before it times a factor; then it is that one.
+  // Takes the value before a factor where the value is a product with one; false where it is none.
   const auto take = [&] {
     const Node* n = view.Map(found.value, ScalarOp::kMul);
     if (n == nullptr || view.Uncast(found.value) != found.value || !is_f32(found.value))
@@ -160,7 +160,7 @@ std::vector<TensorId> HiddenUnless(const GraphView& view, const Attention& a, bo
   return conditions;
 }
 
-// Whether a selection chooses its second operand, or something else where a score is hidden.
+// True if a selection chooses its second operand, or something else where a score is hidden.
 bool IsSpare(const GraphView& view, const Node& select, const std::vector<TensorId>& hidden) {
   std::vector<TensorId> conditions;
   AddConjuncts(view, select.inputs[0], conditions);

@@ -20,7 +20,8 @@ struct ScoreTilt {
 };
 std::optional<ScoreTilt> TiltOf(const graph::Graph& graph, const Attention& attention);
 
-// (i, j) of a whole number row * i + column * j, of the places along the last two dims alone.
+// The numbers (i, j) of a whole number row * i + column * j, of the places along the last two dims
+// alone.
 std::optional<std::pair<int, int>> PlacesIn(const GraphView& view, graph::TensorId id);
 
 }  // namespace kiln::compiler

@@ -49,7 +49,7 @@ void AddConjuncts(const GraphView& view, TensorId condition, std::vector<TensorI
 
 namespace {
 
-// Whether two values are alike if the pairs are that this adds.
+// True if two values are alike if the pairs are that this adds.
 bool MayBeSame(const GraphView& view, TensorId a, TensorId b,
                std::vector<std::pair<TensorId, TensorId>>& pairs) {
   if (a == b) return true;

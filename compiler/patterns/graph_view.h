@@ -1,4 +1,4 @@
-// GraphView: what patterns of a graph are found by, and what they ask of values.
+// GraphView: a graph with its links, by which patterns are found, and questions about its values.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace kiln::compiler {
 
-// What all patterns of a graph are found by.
+// A graph with the links by which all its patterns are found.
 class GraphView {
  public:
   explicit GraphView(const graph::Graph& g)
@@ -39,7 +39,7 @@ class GraphView {
     const bool is_reduce = n != nullptr && n->op == graph::GraphOp::kReduce;
     return is_reduce && n->As<graph::ReduceAttrs>().combine == combine ? n : nullptr;
   }
-  // `id` before casts that keep its extents.
+  // The value `id` before casts that keep its extents.
   graph::TensorId Uncast(graph::TensorId id) const {
     for (const graph::Node* n = Producer(id); n != nullptr && n->op == graph::GraphOp::kMap;
          n = Producer(id)) {
@@ -49,8 +49,8 @@ class GraphView {
     return id;
   }
   bool Same(graph::TensorId a, graph::TensorId b) const { return Uncast(a) == Uncast(b); }
-  // `id` before select(x == number, number, id): what rows that see no key have instead of it
-  // (ir/graph/spelled_attention.h).
+  // The value `id` before select(x == number, number, id), which rows that see no key have instead
+  // of it (ir/graph/spelled_attention.h).
   graph::TensorId Unguarded(graph::TensorId id) const {
     const graph::Node* select = Map(id, ScalarOp::kSelect);
     const graph::Node* is_none =
@@ -73,7 +73,7 @@ struct LargestOf {
   graph::TensorId value = -1, result = -1;
   graph::NodeId abs = -1, reduce = -1;
 };
-// The one that begins with this map, if it does.
+// The largest absolute value whose nodes begin with this map, if there is one.
 std::optional<LargestOf> LargestFrom(const GraphView& view, graph::NodeId abs);
 
 // A product without overrides of its extents.
@@ -83,7 +83,7 @@ inline bool IsPlainMatmul(const graph::Node& n) {
                              [](graph::TensorId id) { return id == graph::kAbsent; });
 }
 
-// Dims of what has one value for each row of a tensor of these dims.
+// The dims of a tensor that has one value for each row of a tensor of these dims.
 inline Dims RowDims(Dims dims) {
   dims.back() = 1;
   return dims;
@@ -99,7 +99,7 @@ std::optional<RandomHalf> RandomHalfOf(const GraphView& view, graph::TensorId id
 // The conditions of whose conjunction `condition` is, each once.
 void AddConjuncts(const GraphView& view, graph::TensorId condition,
                   std::vector<graph::TensorId>& all);
-// Whether two tensors are computed alike from the same ones, by no more nodes than a group has.
+// True if two tensors are computed alike from the same ones, by no more nodes than a group has.
 bool SameValue(const GraphView& view, graph::TensorId a, graph::TensorId b);
 
 }  // namespace kiln::compiler

@@ -40,7 +40,7 @@ class Finder {
     return product;
   }
 
-  // Sums of the product's left operand, if nobody has them yet.
+  // Takes sums of the product's left operand, if nobody has them yet.
   void AddSums(GroupedProduct& product) {
     if (product.is_turned) return;
     for (const NodeId n : view_.Readers(product.left)) {
@@ -83,7 +83,7 @@ class Finder {
     return {concat->inputs.begin(), concat->inputs.end()};
   }
 
-  // What `reader` makes of a sum: itself, or what was there before added to it, rounded and stored.
+  // The result of a sum: itself, or what was there before added to it, rounded and stored.
   std::optional<GroupedResult> ResultOf(TensorId sum, NodeId reader, GroupedProduct& product) {
     GroupedResult result{.stored = sum};
     for (int maps = 0; reader >= 0 && maps < 2; ++maps) {

@@ -21,7 +21,7 @@
 
 namespace kiln::compiler {
 
-// What is stored of a sum, and what is added to it: kAbsent where that is nothing.
+// The stored result of a sum, and what is added to it: kAbsent where that is nothing.
 struct GroupedResult {
   graph::TensorId stored = graph::kAbsent, before = graph::kAbsent;
 };
@@ -35,7 +35,7 @@ struct GroupedProduct {
   std::vector<graph::NodeId> members = {};   // the matmul and the maps behind it, and those of sums
 };
 
-// Those of a graph in its order; operands may be views.
+// All products of a graph in its order; operands may be views.
 std::vector<GroupedProduct> FindGroupedProducts(const graph::Graph& g);
 
 }  // namespace kiln::compiler

@@ -18,7 +18,7 @@ using graph::NodeId;
 using graph::Tensor;
 using graph::TensorId;
 
-// What widest accesses are aligned to; parts of a result begin at multiples of it.
+// The alignment of the widest accesses; parts of a result begin at multiples of it.
 constexpr int64_t kWidestAccess = 16;
 
 // The tensor whose memory order a copy or a part keeps: what is behind reshapes of row-major
@@ -37,8 +37,8 @@ bool IsIdentity(const Node& node) {
   return node.op == GraphOp::kMap && node.As<graph::MapAttrs>().identity;
 }
 
-// Where parts of a concatenation lie: in `count` rows, each of a piece of every part. One row is
-// parts one behind the other.
+// The rows of a concatenation in which its parts lie: `count` rows, each of a piece of every part.
+// One row is parts one behind the other.
 struct Rows {
   int64_t count = 1;
   int64_t pitch = 0;  // elements
@@ -99,7 +99,7 @@ class Finder {
   }
 
  private:
-  // Whether the node's results are stored whoever reads them, or join the group of one whose are.
+  // True if the node's results are stored whoever reads them, or join the group of one whose are.
   bool Stores(const Node& node) const {
     if (Has(node, graph::kContraction) || Has(node, graph::kRecurrence)) return true;
     if (node.op != GraphOp::kMap) return false;

@@ -27,8 +27,8 @@ struct Assembly {
   struct Part {
     graph::TensorId tensor;
     int64_t offset;  // elements
-    // Of the tensor's dims, in the result. A part of a concatenation along an inner dim has other
-    // parts between its rows.
+    // The strides of the tensor's dims, in the result. A part of a concatenation along an inner dim
+    // has other parts between its rows.
     Dims strides;
   };
   std::vector<Part> parts = {};
@@ -39,17 +39,17 @@ struct Assembly {
 // is nothing to gain.
 std::vector<Assembly> FindAssemblies(const graph::Graph& g);
 
-// Where the tensors of groups stand: groups name the tensors of the module's graph that they read
+// The places of the tensors of groups: groups name the tensors of the module's graph that they read
 // and write, and these may be views and parts.
 class MemoryPlaces {
  public:
   explicit MemoryPlaces(const Module& module);
 
-  // The tensor itself where it has memory of its own.
+  // The place of a tensor: the tensor itself where it has memory of its own.
   MemoryPlace Of(graph::TensorId id) const;
   graph::TensorId MemoryOf(graph::TensorId id) const { return Of(id).memory; }
   int64_t OffsetBytesOf(graph::TensorId id) const;
-  // Of the tensor in whose memory it stands.
+  // The uid of the tensor in whose memory it stands.
   int64_t UidOf(graph::TensorId id) const { return g_[MemoryOf(id)].uid; }
 
  private:

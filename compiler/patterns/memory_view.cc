@@ -64,7 +64,7 @@ std::optional<MemoryPlace> PlaceOfView(const Graph& g, const Node& node, const M
       return y;
     }
     case GraphOp::kReshape: {
-      // Of a tensor that is dense in another order than its dims' a reshape keeps the memory.
+      // A reshape of a tensor that is dense in another order than its dims' keeps the memory.
       if (!IsRowMajor(to) || (!IsRowMajor(from) && graph::ReshapeKeepsMemory(from, to)))
         return std::nullopt;
       auto strides = ReshapedStrides(from.dims, x.strides, to.dims);

@@ -1,4 +1,4 @@
-// Views of memory: where what a view shows lies, as far as strides say it.
+// Views of memory: the place of what a view shows, as far as strides say it.
 //
 //   %part = slice(x) %m = reshape(%part) %t = transpose(%m)   %t lies in x, from some element on
 #pragma once
@@ -18,13 +18,13 @@ struct MemoryPlace {
 
 bool IsRowMajor(const graph::Tensor& t);
 
-// Where the result of a view stands whose operand stands at `x`; nothing where it is not a view, or
+// The place of the result of a view whose operand stands at `x`; nothing where it is not a view, or
 // no strides say it.
 std::optional<MemoryPlace> PlaceOfView(const graph::Graph& g, const graph::Node& node,
                                        const MemoryPlace& x);
 
-// The tensor itself where nothing of the graph makes it, or what it is a view of; nothing where it
-// is computed, or is no memory.
+// The place of a tensor in memory: the tensor itself where nothing of the graph makes it, or what
+// it is a view of; nothing where it is computed, or is no memory.
 std::optional<MemoryPlace> PlaceInMemory(const graph::Graph& g,
                                          const std::vector<graph::NodeId>& producers,
                                          graph::TensorId id);

@@ -37,7 +37,7 @@ class Finder {
  public:
   explicit Finder(const Graph& g) : g_(g), view_(g) {}
 
-  // What the loop reads of another one.
+  // The link from another loop that this one reads.
   std::optional<Found> LinkTo(NodeId to) {
     const Node& node = g_.nodes[to];
     if (!IsLoop(node)) return std::nullopt;

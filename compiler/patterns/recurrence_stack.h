@@ -27,7 +27,7 @@ namespace kiln::compiler {
 
 struct RecurrenceStack {
   std::vector<graph::NodeId> stages = {};  // in the order of data
-  // From a stage to the next one.
+  // A link from a stage to the next one.
   struct Link {
     graph::TensorId matrix = -1;  // [1, depth, units of all gates]
     graph::TensorId bias = -1;    // [1, 1, units of all gates]; absent: there is none
@@ -37,10 +37,10 @@ struct RecurrenceStack {
   std::vector<graph::NodeId> members = {};  // ascending; all but what floats
 };
 
-// Those of a graph, the tallest first, and stacks of fewer layers of each.
+// All stacks of a graph, the tallest first, and stacks of fewer layers of each.
 std::vector<RecurrenceStack> FindRecurrenceStacks(const graph::Graph& g);
 
-// The group's, which is all of it; or why it has none.
+// The stack of a group, which is all of it; or why it has none.
 Result<RecurrenceStack> RecurrenceStackOf(const Group& group);
 
 }  // namespace kiln::compiler

@@ -73,7 +73,7 @@ class Finder {
  private:
   enum class State : uint8_t { kFree, kMember, kAfter };  // kAfter: follows from a member, is none
 
-  // Of the dims at hand.
+  // True for a reduction of the dims at hand.
   bool ReducesRows(const Node& node) const {
     return node.op == GraphOp::kReduce && g_[node.inputs[0]].dims == domain_ &&
            g_[node.outputs[0]].dims == rows_ && rows_ != domain_ && NumElements(domain_) != 0;
@@ -98,7 +98,7 @@ class Finder {
     std::ranges::sort(members);
     return members;
   }
-  // What is made of a taken node by maps is so no longer from memory alone.
+  // Takes a node. Values that maps make of it are so no longer from memory alone.
   void Take(NodeId n) {
     taken_[n] = 1;
     std::vector<NodeId> pending = {n};
@@ -190,7 +190,7 @@ class Finder {
     }
     return fits && reduces;
   }
-  // Those among the reductions that stand near the chain.
+  // Reductions across all rows that stand near the chain.
   std::vector<NodeId> FindColumns() const {
     const std::unordered_set<TensorId> before = Before();
     std::vector<NodeId> columns;
@@ -206,7 +206,7 @@ class Finder {
     return columns;
   }
 
-  // What the chain waits for or reads, and what it makes.
+  // Tensors that members make or read, and all that these follow from.
   std::unordered_set<TensorId> Before() const {
     std::unordered_set<TensorId> before;
     std::unordered_set<NodeId> seen;
@@ -287,7 +287,7 @@ class Finder {
         if (!g_[x].is_virtual && IsWide(x)) Set(from, State::kMember);
       }
     }
-    // What stands between them and the chain.
+    // The nodes between them and the chain become members.
     for (const NodeId n : read)
       if (state_[n] == State::kFree && std::ranges::any_of(g_.nodes[n].inputs, [&](TensorId x) {
             return ProducerOf(x) >= 0 && state_[ProducerOf(x)] == State::kMember;

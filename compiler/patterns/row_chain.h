@@ -24,11 +24,11 @@ struct RowChain {
   // Reductions across all rows of what the chain reads or makes (dgamma and dbeta of a norm's
   // gradient), which may join it.
   std::vector<graph::NodeId> columns = {};
-  // Whether it is worth one kernel without them, too.
+  // True if the chain is worth one kernel without them, too.
   bool stands_alone = true;
 };
 
-// All of a graph, in its order. They share no node. Nothing that a member reads follows from
+// All chains of a graph, in its order. They share no node. Nothing that a member reads follows from
 // another node that reads a member.
 std::vector<RowChain> FindRowChains(const graph::Graph& graph);
 

@@ -202,7 +202,8 @@ Result<Record> ParseRecord(std::string_view line) {
   return record;
 }
 
-// What one build found wrong says nothing of another, so these stand apart.
+// A record's key. A wrong result that one build found says nothing of another, so these stand
+// apart.
 std::string KeyOf(const Record& r) {
   return fmt::format("{}\t{}/{}\t{}\t{}", r.problem.hash, r.engine, r.version, r.knobs,
                      r.is_rejected() ? "rejected by " + r.library : "");

@@ -21,8 +21,8 @@
 
 namespace kiln::compiler {
 
-// What a record is about. The hash is over the canonical text of the group, which holds all extents
-// and strides, the device's name and its number of SMs; the rest is for people.
+// The problem that a record is about. The hash is over the canonical text of the group, which holds
+// all extents and strides, the device's name and its number of SMs; the rest is for people.
 struct Problem {
   std::string hash;  // 32 digits
   std::string device;
@@ -33,7 +33,7 @@ struct Problem {
 };
 
 Problem ProblemOf(const Group& group, const Target& target);
-// The hash of that, of a group's canonical text.
+// The hash of a group's canonical text on such a device.
 std::string ProblemHash(std::string_view text, std::string_view device, int multiprocessors);
 
 struct Record {
@@ -54,19 +54,19 @@ struct Record {
 
 Record RecordOf(const Problem& problem, const Candidate& candidate);
 
-// Without the newline. Tabs and control characters in values become spaces.
+// The record as a line, without the newline. Tabs and control characters in values become spaces.
 std::string ToLine(const Record& record);
 // A line's text with its sum behind it.
 std::string Sealed(std::string_view text);
-// Anything else than a whole, undamaged line is an error in words. What stands before the line's
-// beginning (a write that was cut off) is skipped.
+// Parses a line. Anything else than a whole, undamaged line is an error in words. Bytes before the
+// line's beginning (a write that was cut off) are skipped.
 Result<Record> ParseRecord(std::string_view line);
 
-// What two records share if they measure the same thing.
+// The key that two records share if they measure the same thing.
 std::string KeyOf(const Record& record);
-// Union; of equal keys a confirmed one stays, then the fastest, of equal times the oldest. Order of
-// the result: problem, time, key; so merging is idempotent, and the order of the inputs does not
-// show.
+// The union; of equal keys a confirmed one stays, then the fastest, of equal times the oldest.
+// Order of the result: problem, time, key; so merging is idempotent, and the order of the inputs
+// does not show.
 std::vector<Record> Merge(std::vector<Record> records);
 
 // The candidate that the record speaks of, if it may be used now: the engine exists and has the
@@ -78,7 +78,7 @@ class RecordTable {
  public:
   // Replaces a record of the same key that Merge would not keep.
   void Add(Record record);
-  // As Merge orders them; rejected ones last.
+  // The records of a problem as Merge orders them; rejected ones last.
   std::vector<Record> For(const std::string& problem_hash) const;
   size_t problems() const { return by_problem_.size(); }
 

@@ -19,7 +19,7 @@ namespace {
 
 // So many failures to run in a row mean that the device is gone, not that a kernel is bad.
 constexpr int kFailuresForGood = 4;
-// Those that are so close to the best are timed again, in turns.
+// Candidates that are so close to the best are timed again, in turns.
 constexpr double kClose = 0.03;
 constexpr size_t kFinalists = 4;
 constexpr int kRounds = 5;
@@ -94,7 +94,7 @@ class Searcher {
     known_[fmt::format("{}/{} {}", record.engine, record.version, record.knobs)] = record;
   }
 
-  // Whether the record is the fastest so far; patience counts from the last improvement.
+  // True if the record is the fastest so far; patience counts from the last improvement.
   bool Count(const Record& record) {
     ++since_best_;
     if (record.is_rejected()) return false;
@@ -118,7 +118,7 @@ class Searcher {
     return !result_.stopped.empty();
   }
 
-  // How many candidates from the next one on are looked at whatever they bring.
+  // The number of candidates from the next one on that are looked at whatever they bring.
   size_t Certain() const {
     if (options_.patience <= 0) return ranked_.size();
     const int left = best_.has_value() ? options_.patience - since_best_ : options_.patience + 1;
@@ -211,7 +211,7 @@ class Searcher {
     std::vector<double> times = {};
   };
 
-  // Those within kClose of the best, fastest first, one of each binary.
+  // The candidates within kClose of the best, fastest first, one of each binary.
   Result<std::vector<Finalist>> Finalists() {
     std::vector<std::pair<Record, const Candidate*>> close;
     for (const std::vector<Candidate>* candidates : {&ranked_, &varied_}) {

@@ -29,10 +29,10 @@ struct Timing {
 class Trial {
  public:
   virtual ~Trial() = default;
-  // kUnexpectedValue: wrong results or a write outside of the buffers. Other errors: it could not
-  // be run.
+  // Checks one run. kUnexpectedValue: wrong results or a write outside of the buffers. Other
+  // errors: it could not be run.
   virtual Status Check() = 0;
-  // `best` is the fastest so far, or 0: what is clearly slower needs no exact time.
+  // Times runs. `best` is the fastest so far, or 0: what is clearly slower needs no exact time.
   virtual Result<Timing> Time(double best) = 0;
 };
 
@@ -40,9 +40,9 @@ class Trial {
 class Bench {
  public:
   virtual ~Bench() = default;
-  // Called from several threads at once.
+  // Makes a program ready to run. Called from several threads at once.
   virtual Result<std::shared_ptr<Trial>> Prepare(const Program& program) = 0;
-  // Whether that takes no compiler. Called from several threads at once.
+  // True if Prepare takes no compiler for it. Called from several threads at once.
   virtual bool IsCompiled(const Program& program) = 0;
   virtual double Now() = 0;  // seconds
 };
@@ -80,7 +80,7 @@ Result<SearchResult> Search(const Group& group, const Target& target,
                             const std::vector<Record>& known, const SearchOptions& options,
                             Bench& bench, const std::function<void(const SearchStep&)>& on_step);
 
-// The texts and launches of a program: equal ones run equally long.
+// The texts and launches of a program as a key: equal ones run equally long.
 std::string BinaryKey(const Program& program);
 
 }  // namespace kiln::compiler

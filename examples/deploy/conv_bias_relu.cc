@@ -1,5 +1,5 @@
-// What the walk-through beside it tunes: relu(conv(x, w) + b), as graphs that the heuristics are
-// asked about.
+// conv_bias_relu: the program that the walk-through beside it tunes. It computes relu(conv(x, w) +
+// b), as graphs that the heuristics are asked about.
 //
 //   conv_bias_relu       succeeds if what both layers gave is right
 //

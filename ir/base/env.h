@@ -56,23 +56,23 @@ std::span<const EnvRow> EnvRows();
 // The value in force: the environment's where it is legal, else the default.
 const std::string& GetEnv(Env which);
 bool EnvFlag(Env which);
-// A count, a minor version, or a size in bytes; -1 is any size.
+// The number of a Count, Minor or Size variable; a size is in bytes, and -1 is any size.
 int64_t EnvInt(Env which);
 
-// A variable that is not Kiln's (HOME, PYTHONPATH); null where it is not set, and in a process with
-// raised privileges. What it names may be code or files.
+// The value of a variable that is not Kiln's (HOME, PYTHONPATH). Null where it is not set, and in a
+// process with raised privileges, since it may name code or files.
 const char* ForeignEnv(const char* variable);
 
-// Whether this process has more rights than whoever started it.
+// True if this process has more rights than whoever started it.
 bool IsPrivileged();
 
 // One sentence for each KILN_* variable of the environment that has no effect: it is unknown, has
 // an illegal value, or may not count here. Sorted by name.
 std::vector<std::string> EnvWarnings();
 
-// Tests only: forget what was read, so that a changed environment is seen.
+// Forgets what was read, so that a test's change of the environment is seen.
 void ResetEnvForTest();
-// Tests only: take this process for one with raised privileges, or for what it is.
+// Makes tests take this process for one with raised privileges, or for what it is.
 void SetPrivilegedForTest(bool privileged);
 
 }  // namespace kiln

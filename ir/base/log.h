@@ -1,6 +1,6 @@
-// Logging, for people: LOG(kInfo, "…", …) to stderr through spdlog at the level KILN_LOG names.
-// cuDNN's own logging (CUDNN_LOGLEVEL_DBG, cudnnSetCallback) is api/lifecycle/logging.h, which also
-// sees these lines.
+// Log lines for people: LOG(kInfo, "...", ...) writes to stderr through spdlog at the level
+// KILN_LOG names. cuDNN's own logging (CUDNN_LOGLEVEL_DBG, cudnnSetCallback) is
+// api/lifecycle/logging.h, which also sees these lines.
 #pragma once
 
 #include <fmt/core.h>

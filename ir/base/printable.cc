@@ -11,8 +11,8 @@ unsigned char ByteAt(std::string_view text, size_t at) {
   return at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
 }
 
-// Bytes of the UTF-8 character at the front; 0 where there is none. Overlong spellings, surrogates
-// and numbers above U+10FFFF are no characters.
+// The number of bytes of the UTF-8 character at the front; 0 where there is none. Overlong
+// spellings, surrogates and numbers above U+10FFFF are no characters.
 size_t CharacterLength(std::string_view text) {
   const unsigned char first = ByteAt(text, 0);
   if (first < 0x80) return 1;

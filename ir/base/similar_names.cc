@@ -20,7 +20,7 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
-// Letters to insert, remove or change.
+// The edit distance: letters to insert, remove or change.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

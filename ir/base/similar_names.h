@@ -9,9 +9,9 @@
 
 namespace kiln {
 
-// The nearest first, at most `most`: names that have the word for a part ("conv" of "conv_fprop"),
-// then those with few letters to insert, remove or change. Case does not count. Empty where no name
-// is near.
+// Known names near `word`, the nearest first, at most `most`: names that have the word for a part
+// ("conv" of "conv_fprop"), then those with few letters to insert, remove or change. Case does not
+// count. Empty where no name is near.
 std::vector<std::string_view> SimilarNames(std::string_view word,
                                            std::span<const std::string_view> known,
                                            size_t most = 4);

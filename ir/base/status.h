@@ -60,14 +60,14 @@ class [[nodiscard]] Status {
   static Status Error(Code code, fmt::format_string<A...> format, A&&... args) {
     return Status(code, fmt::format(format, std::forward<A>(args)...));
   }
-  // For a sentence that is already made, as one read from a log or a compiler.
+  // An error whose sentence is already made, as one read from a log or a compiler.
   static Status Text(Code code, std::string message) { return Status(code, std::move(message)); }
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   const std::string& message() const { return message_; }
 
-  // The same failure seen from further out: "conv1: filter has 3 input channels, …".
+  // The failure as it is seen from further out: "conv1: filter has 3 input channels, ...".
   Status Within(std::string_view where) && {
     if (!ok()) message_ = fmt::format("{}: {}", where, message_);
     return std::move(*this);

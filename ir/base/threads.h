@@ -15,13 +15,13 @@
 
 namespace kiln {
 
-// Cores of the machine, at least one.
+// The number of cores of the machine, at least one.
 int Cores();
-// So many threads as are wished for, at least one and at most four for each core.
+// The number of threads to start for a wish: at least one and at most four for each core.
 int CappedThreads(int64_t wish);
 
-// Nothing where the system has no thread left. Who holds no lock then calls LogNoThread, which says
-// so once: a log's reader may be the client's function.
+// Starts a thread; nothing where the system has none left. The caller then calls LogNoThread, which
+// says so once, while it holds no lock: a log's reader may be the client's function.
 std::optional<std::thread> TryThread(std::function<void()> work);
 void LogNoThread();
 
@@ -42,12 +42,12 @@ auto Async(Work work) -> std::future<decltype(work())> {
   return std::async(std::launch::deferred, std::move(work));
 }
 
-// Calls work(0) … work(count - 1), each once, on this thread and up to `threads` - 1 others;
-// returns when all are done. Of what `work` throws the first is thrown here; its thread takes no
+// Calls work(0) ... work(count - 1), each once, on this thread and up to `threads` - 1 others;
+// returns when all are done. The first exception of `work` is thrown here; its thread takes no
 // further pieces.
 void ForEachTogether(size_t count, int64_t threads, const std::function<void(size_t)>& work);
 
-// Tests only: how many more threads can be had; negative for what the system gives.
+// Limits the threads that a test can still have; negative for what the system gives.
 void SetThreadsLeftForTest(int threads);
 
 }  // namespace kiln

@@ -8,7 +8,7 @@ namespace {
 
 using M = PointwiseMode;
 
-// The same memory with the last two dims exchanged, as `dtype`.
+// A view of x's memory with the last two dims exchanged, as `dtype`.
 TensorId Transposed(Graph& graph, TensorId x, DType dtype) {
   Tensor t = graph[x];
   std::swap(t.dims[2], t.dims[3]);
@@ -26,7 +26,7 @@ TensorId Transposed(Graph& graph, TensorId x, DType dtype) {
   return y;
 }
 
-// What has the score's extents, computed in its type.
+// Writes nodes on tensors of the score's extents, computed in the score's type.
 struct OfScores {
   OfScores(Graph& g, const AttentionGradParts& p, TensorId score)
       : graph(g),

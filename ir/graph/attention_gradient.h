@@ -28,11 +28,11 @@ struct AttentionGradParts {
   TensorId dq = kAbsent, dk = kAbsent, dv = kAbsent, dsink = kAbsent;
 };
 TensorId SpellGradScores(Graph& graph, const AttentionGradParts& parts);
-// Of the scores as the softmax has them: dv, dsink, and the slope.
+// Spells dv and dsink from the score as the softmax reads it, and returns the slope.
 TensorId SpellSlope(Graph& graph, const AttentionGradParts& parts, TensorId score);
-// Of the gradient of SpellGradScores' result: dk and dq.
+// Spells dk and dq from the gradient of SpellGradScores' result.
 void SpellOperandGradients(Graph& graph, const AttentionGradParts& parts, TensorId slope);
-// The sum of slopes over the dims that the result has not.
+// Sums slopes over the dims that the result does not have.
 void SpellBiasGradient(Graph& graph, TensorId slope, TensorId dbias);
 
 }  // namespace kiln::graph

@@ -199,7 +199,7 @@ void SpellWeighted(Graph& graph, const AttentionParts& parts, TensorId score) {
   const DType compute = FloatFor(graph[parts.q]);
   Speller at(graph, compute);
   const Speller::Form form{.dtype = compute, .dims = graph[score].dims};
-  // What a product takes has the type of q.
+  // A product takes both operands in q's type.
   const DType operand = graph[parts.q].dtype;
   const auto to_operand = [&](TensorId& x, M mode, TensorId by) {
     const TensorId y = at.Temporary({.dtype = operand, .dims = form.dims});

@@ -55,20 +55,22 @@ struct AttentionParts {
   TensorId o = kAbsent;
 };
 TensorId SpellScores(Graph& graph, const AttentionParts& parts);
-// The score; -inf where the place along the last dim but one is not below len_q, or along the last
-// one not below len_kv. A length that is absent hides nothing.
+// The score, with -inf where the place along the last dim but one is not below len_q, or along the
+// last one not below len_kv. A length that is absent hides nothing.
 TensorId HidePadding(Graph& graph, TensorId score, TensorId len_q, TensorId len_kv);
-// Whether a block mask (sdpa.h) has the bit of each score's block, as a boolean of these extents.
+// A boolean of the extents `scores`: true where the block mask (sdpa.h) has the bit of the score's
+// block.
 TensorId SpellSeenBlocks(Graph& graph, TensorId block_mask, const Dims& scores);
-// The score; -inf in blocks that are not seen. Without a mask all are.
+// The score, with -inf in blocks that are not seen. Without a mask all blocks are seen.
 TensorId HideBlocks(Graph& graph, TensorId score, TensorId block_mask);
 void SpellWeighted(Graph& graph, const AttentionParts& parts, TensorId score);
 
-// A reshape that keeps the order of elements, the last dim first, wherever x and y have theirs.
+// A logical reshape keeps the order of elements, the last dim first, wherever x and y have theirs
+// in memory.
 Status CheckLogicalReshape(const Graph& graph, TensorId x, TensorId y);
 void SpellLogicalReshape(Graph& graph, TensorId x, TensorId y);
 
-// cumulative[B+1,1,…] -> the lengths[B,1,…] between its elements.
+// cumulative[B+1,1,...] -> the lengths[B,1,...] between its elements.
 TensorId SpellLengths(Graph& graph, TensorId cumulative);
 // x * factor.
 TensorId SpellMultiple(Graph& graph, TensorId x, int64_t factor);

@@ -47,7 +47,7 @@ enum class ReductionMode : int32_t {
 const char* Text(ReductionMode mode);
 std::optional<ReductionMode> ReductionModeFromText(std::string_view text);
 
-// Resampling, with the values of cudnnResampleMode_t and cudnnPaddingMode_t.
+// The modes of resampling, with the values of cudnnResampleMode_t and cudnnPaddingMode_t.
 enum class ResampleMode : int32_t {
   kNearest,
   kBilinear,
@@ -61,22 +61,23 @@ enum class PaddingMode : int32_t { kZero, kNegInf, kEdge };
 const char* Text(PaddingMode mode);
 std::optional<PaddingMode> PaddingModeFromText(std::string_view text);
 
-// In the order of cudnnBackendNormMode_t, whose values these are.
+// The kinds of norms in the order of cudnnBackendNormMode_t, whose values these are.
 enum class NormMode : int32_t { kLayer, kInstance, kBatch, kGroup, kRms, kAdaLayer };
 const char* Text(NormMode mode);
 std::optional<NormMode> NormModeFromText(std::string_view text);
 
-// In the order of cudnnRngDistribution_t, whose values these are.
+// The distributions in the order of cudnnRngDistribution_t, whose values these are.
 enum class RngDistribution : int32_t { kBernoulli, kUniform, kNormal };
 const char* Text(RngDistribution distribution);
 std::optional<RngDistribution> RngDistributionFromText(std::string_view text);
 
-// In the order of cudnnMoeGroupedMatmulMode_t, whose values these are.
+// The modes in the order of cudnnMoeGroupedMatmulMode_t, whose values these are.
 enum class MoeMode : int32_t { kNone, kGather, kScatter };
 const char* Text(MoeMode mode);
 std::optional<MoeMode> MoeModeFromText(std::string_view text);
 
-// With the values of cudnnRNNMode_t, cudnnRNNBiasMode_t.
+// The cells and biases of recurrent layers, with the values of cudnnRNNMode_t and
+// cudnnRNNBiasMode_t.
 enum class RnnCell : int32_t { kRelu, kTanh, kLstm, kGru };
 const char* Text(RnnCell cell);
 std::optional<RnnCell> RnnCellFromText(std::string_view text);
@@ -84,7 +85,7 @@ enum class RnnBias : int32_t { kNone, kSingleInput, kDouble, kSingleRecurrent };
 const char* Text(RnnBias bias);
 std::optional<RnnBias> RnnBiasFromText(std::string_view text);
 
-// With the values of cudnnGnnAggOp_t.
+// The aggregations of a segment, with the values of cudnnGnnAggOp_t.
 enum class SegmentMode : int32_t { kAdd, kMean, kMax, kMin };
 const char* Text(SegmentMode mode);
 std::optional<SegmentMode> SegmentModeFromText(std::string_view text);
@@ -166,7 +167,7 @@ struct NormForwardAttrs {
   }
 };
 
-// Gradients of the training phase.
+// The gradients of a norm's training phase.
 struct NormBackwardAttrs {
   NormMode mode{};
   static constexpr auto Fields() { return std::tuple{Field("mode", &NormBackwardAttrs::mode)}; }
@@ -269,8 +270,8 @@ struct ReduceAttrs {
   static constexpr auto Fields() { return std::tuple{Field("combine", &ReduceAttrs::combine)}; }
 };
 
-// The same memory seen with other dims and strides: y at element offset o is x at element offset o,
-// where both address the same set of offsets (always so when both are dense; a transposition by
+// A tensor's memory seen with other dims and strides: y at element offset o is x at element offset
+// o, where both address the same set of offsets (always so when both are dense; a transposition by
 // strides of a tensor with gaps too): ReshapeKeepsMemory in ops.h. Otherwise the same row-major
 // element order.
 struct ReshapeAttrs {
@@ -349,7 +350,7 @@ struct SegmentReduceAttrs {
   static constexpr auto Fields() { return std::tuple{Field("mode", &SegmentReduceAttrs::mode)}; }
 };
 
-// Which segment each place stands in: ops_segment.cc.
+// The number of the segment that each place stands in: ops_segment.cc.
 struct SegmentIdsAttrs {
   static constexpr auto Fields() { return std::tuple{}; }
 };
@@ -382,8 +383,8 @@ struct BandAttrs {
   }
 };
 
-// (token, weight, first_token_offset, token_index, token_ks) -> y: ops_moe.cc. Of scatter alone:
-// top_k.
+// (token, weight, first_token_offset, token_index, token_ks) -> y: ops_moe.cc. Only the mode
+// scatter reads top_k.
 struct MoeGroupedMatmulAttrs {
   MoeMode mode{};
   int64_t top_k = 1;

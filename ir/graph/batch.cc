@@ -7,7 +7,7 @@
 namespace kiln::graph {
 namespace {
 
-// The operand of a convolution that has no images.
+// The filter operand of a convolution, which has no images; absent for other operations.
 TensorId FilterOf(const Node& node) {
   switch (node.op) {
     case GraphOp::kConvFprop:

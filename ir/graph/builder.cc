@@ -139,7 +139,7 @@ const Tensor* FirstOf(const Graph& graph, const std::vector<TensorId>& ids) {
   return ids.empty() || ids[0] == kAbsent ? nullptr : &graph[ids[0]];
 }
 
-// Whether there are readers, and each is a pointwise operation whose result has extent 1 in dim d.
+// True if there are readers, and each is a pointwise operation whose result has extent 1 in dim d.
 bool ReadersAreNarrow(const Graph& graph, const std::vector<NodeId>& readers, size_t d) {
   return !readers.empty() && std::ranges::all_of(readers, [&](NodeId n) {
     const Node& node = graph.nodes[static_cast<size_t>(n)];

@@ -49,12 +49,13 @@ class GraphBuilder {
   int64_t next_uid_ = 1;
 };
 
-// What every graph from outside goes through: Normalize, NarrowReductions, FitSideOperands,
-// InferShapes, SplitGroupedReductions, SplitComplex, Verify, SettleSpelledAttention.
+// The steps that every graph from outside goes through: Normalize, NarrowReductions,
+// FitSideOperands, InferShapes, SplitGroupedReductions, SplitComplex, Verify,
+// SettleSpelledAttention.
 Status Legalize(Graph& graph);
 
-// cudnn-frontend leaves the maximum of a softmax with a sink at its operand's extents. What reads
-// it says what was meant: a dim in which no reader has room for more than one is reduced. The graph
+// cudnn-frontend leaves the maximum of a softmax with a sink at its operand's extents. Its readers
+// say what was meant: a dim in which no reader has room for more than one is reduced. The graph
 // must be normalised.
 void NarrowReductions(Graph& graph);
 

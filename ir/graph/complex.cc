@@ -14,7 +14,7 @@ namespace {
 
 using M = PointwiseMode;
 
-// The parts of a number; of a real one the second is absent.
+// The real tensors of a number; a real number has no second one.
 struct Parts {
   TensorId re = kAbsent, im = kAbsent;
 };
@@ -43,7 +43,7 @@ class Real {
   TensorId Apply(M mode, const std::vector<TensorId>& inputs, PointwiseAttrs attrs = {}) {
     std::vector<const Tensor*> operands;
     for (const TensorId id : inputs) operands.push_back(&g_[id]);
-    // Where extents disagree the verifier has a sentence.
+    // Operands whose extents disagree get a sentence from the verifier.
     Dims dims = BroadcastDims(operands).value_or(operands[0]->dims);
     Dims strides = PackedStrides(dims);
     attrs.mode = mode;
@@ -97,7 +97,8 @@ class Real {
             Div(Sub(Mul(a.im, re), Mul(a.re, im)), square)};
   }
 
-  // What is linear in both operands; `first` is true for one of the terms of each part.
+  // Computes one real product of a term that is linear in both operands; `first` is true for one of
+  // the terms of each part.
   using Term = std::function<TensorId(TensorId a, TensorId b, bool of_im, bool first)>;
   Parts Product(const Parts& a, const Parts& b, const Term& term) {
     Parts y{.re = term(a.re, b.re, false, true)};
@@ -131,7 +132,7 @@ class Real {
   Parts Product(const Parts& a, const Parts& b) {
     return Product(a, b, [&](TensorId x, TensorId y, bool, bool) { return Mul(x, y); });
   }
-  // Of all numbers along one dim: its halves by one another until one is left.
+  // The product of all numbers along one dim: its halves are multiplied until one number is left.
   Parts ProductAlong(Parts x, size_t dim) {
     x = {.re = Apply(M::kIdentity, {x.re}), .im = Apply(M::kIdentity, {x.im})};  // of type()
     for (int64_t count = g_[x.re].dims[dim]; count > 1; count = count / 2 + count % 2) {

@@ -16,11 +16,12 @@
 
 namespace kiln::graph {
 
-// Taken are views and concatenation, matmul and convolutions; pointwise identity, add, sub, mul,
-// div, add_square, neg, reciprocal, abs, exp, equal, not equal, select and gen_index; reductions
-// that add, average or multiply, and norm1, norm2 and amax of magnitudes; numbers without an order
-// have no min and max. Others say so, and so does a complex number passed by value, which is two.
-// Does nothing to graphs without complex numbers. Extents must be known.
+// Complex tensors may stand at views and concatenation, matmul and convolutions; pointwise
+// identity, add, sub, mul, div, add_square, neg, reciprocal, abs, exp, equal, not equal, select and
+// gen_index; reductions that add, average or multiply, and norm1, norm2 and amax of magnitudes;
+// numbers without an order have no min and max. Other operations are refused by a sentence, and so
+// is a complex number passed by value, which is two. Does nothing to graphs without complex
+// numbers. Extents must be known.
 Status SplitComplex(Graph& graph);
 
 }  // namespace kiln::graph

@@ -24,8 +24,8 @@ Status Evaluate(const Graph& graph, TensorValues& values,
 void Pack(const Tensor& tensor, const std::vector<double>& values, std::vector<std::byte>& memory);
 std::vector<double> Unpack(const Tensor& tensor, const std::byte* memory);
 
-// True if each element has its own place in memory. Where that cannot be counted out quickly the
-// answer is false.
+// True if each element has its own place in memory. The answer is false where that cannot be
+// counted out quickly.
 bool IsInjective(const Tensor& tensor);
 
 }  // namespace kiln::graph

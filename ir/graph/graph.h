@@ -50,7 +50,7 @@ struct Tensor {
   bool is_constant() const { return value.has_value(); }
 };
 
-// From the first element to the last, both included.
+// The bytes from the first element to the last, both included.
 inline int64_t MemoryBytes(const Tensor& tensor) {
   return BytesOf(tensor.dtype, SpanElements(tensor.dims, tensor.strides));
 }
@@ -116,8 +116,8 @@ std::vector<std::vector<NodeId>> Consumers(const Graph& graph);
 // order.
 Status Normalize(Graph& graph);
 
-// Everything that must hold: arity, attributes, shapes, dtypes, strides, one writer a tensor,
-// topological order, virtual tensors written. Sentences name the node and the tensor.
+// Checks everything that must hold: arity, attributes, shapes, dtypes, strides, one writer a
+// tensor, topological order, virtual tensors written. Sentences name the node and the tensor.
 Status Verify(const Graph& graph);
 
 // Fills dims, strides and dtype of output tensors that have none (empty dims), node by node.
@@ -132,8 +132,8 @@ Result<Graph> Parse(std::string_view text);  // errors name line and column
 // same plan.
 std::string CanonicalText(const Graph& graph);
 
-// The same with what a reader of another graph of that text needs: uids[k] is the graph's uid for
-// number k.
+// The canonical text with the numbers that a reader of another graph of that text needs: uids[k] is
+// the graph's uid for number k.
 struct Canonical {
   std::string text;
   std::vector<int64_t> uids;

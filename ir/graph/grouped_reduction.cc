@@ -12,7 +12,7 @@ using R = ReductionMode;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// What a row outside a group counts as.
+// The value that stands for a row outside a group: the reduction's result does not change by it.
 double Neutral(R mode) {
   switch (mode) {
     case R::kMul:
@@ -38,7 +38,8 @@ Dims OnesBut(size_t rank, size_t dim, int64_t extent) {
   return dims;
 }
 
-// Of all dims but rows: how many elements of x an element of a mean counts for each row.
+// The number of elements of x that an element of a mean counts for each row: all reduced dims but
+// rows.
 int64_t ElementsOfRow(const Tensor& x, const Tensor& y) {
   int64_t count = 1;
   for (size_t d = 2; d < x.dims.size(); ++d)

@@ -468,7 +468,8 @@ Status Importer::ReadNode(const JsonRef& json) {
   return {};
 }
 
-// What a node says of its output's extents: a slice's ranges, a reshape's own lists.
+// Takes the output's extents from the node where it has its own: a slice's ranges, a reshape's
+// lists.
 Status Importer::FinishNode(const JsonRef& json, const Node& node) {
   if (node.outputs.empty() || node.outputs[0] == kAbsent) return {};
   Tensor& y = graph_[node.outputs[0]];

@@ -8,8 +8,8 @@
 
 namespace kiln::graph {
 
-// A legal graph, or a sentence. Nodes that are no operation of ours yet are kNotSupported with the
-// node's tag.
+// Returns a legal graph, or a sentence. Nodes that are no operation of ours yet are kNotSupported
+// with the node's tag.
 Result<Graph> ImportFrontend(std::string_view json);
 
 }  // namespace kiln::graph

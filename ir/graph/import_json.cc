@@ -47,7 +47,7 @@ const nlohmann::json& Null() {
   return null;
 }
 
-// What the parser says, without its own position and exception id.
+// The parser's message without its own position and exception id.
 std::string Reason(std::string_view what) {
   for (const std::string_view mark : {"syntax error ", "] "}) {
     const size_t at = what.find(mark);

@@ -42,14 +42,15 @@ class JsonRef {
   std::string path_;
 };
 
-// cudnnDataType_t by the name that stands behind `prefix`, as FLOAT behind DATA_.
+// The cudnnDataType_t whose name stands behind `prefix`, as FLOAT behind DATA_.
 Result<DType> DTypeNamed(const JsonRef& json, std::string_view prefix);
-// The same of a tensor in memory, where a BOOLEAN is one bit.
+// The data type of a tensor in memory, where a BOOLEAN is one bit.
 Result<DType> MemoryTypeNamed(const JsonRef& json, std::string_view prefix);
-// CUDNN_TENSOR_REORDERING_… by the name that stands behind `prefix`; null is NONE.
+// The CUDNN_TENSOR_REORDERING_... whose name stands behind `prefix`; null is NONE.
 Result<LayoutSpec::Reordering> ReorderingNamed(const JsonRef& json, std::string_view prefix);
 
-// "a known mode", with the nearest of the known ones in capitals, as JSON has them.
+// The end of a sentence, "a known mode", with the nearest of the known ones in capitals, as JSON
+// has them.
 std::string KnownModeText(std::string_view name, std::span<const std::string_view> known);
 
 }  // namespace kiln::graph

@@ -9,7 +9,7 @@
 
 namespace kiln::graph {
 
-// A legal graph, or a sentence. Operations and tensor features that we do not have yet are
+// Returns a legal graph, or a sentence. Operations and tensor features that we do not have yet are
 // kNotSupported, the message starting with the name of the first missing one and a colon.
 Result<Graph> ImportRecorded(std::string_view line);
 

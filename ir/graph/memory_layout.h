@@ -17,15 +17,16 @@
 
 namespace kiln::graph {
 
-// Extents and strides of the memory, and the permutation of its dims after which each plain dim is
-// one or more of them, side by side.
+// The extents and strides of memory in such an order, and the permutation of its dims after which
+// each plain dim is one or more of them, side by side.
 struct MemoryLayout {
   Dims dims, strides, order;
 
   Dims Split() const;  // `dims` in `order`
 };
 
-// Vectors of `count` elements along dim `along`, where `dims` and `strides` count vectors.
+// The layout of vectors of `count` elements along dim `along`, where `dims` and `strides` count
+// vectors.
 MemoryLayout VectorLayout(Dims dims, Dims strides, int64_t count, int64_t along);
 
 // F8_128x4, how tensor cores read scales: tiles of 128 by 4, the 4 along the contiguous one of the
@@ -37,7 +38,7 @@ Result<MemoryLayout> ScaleTileLayout(const Dims& dims, const Dims& strides);
 enum class FragmentsOf : uint8_t { kFilter, kBias };
 Result<MemoryLayout> FragmentLayout(const Dims& plain, FragmentsOf what);
 
-// How a client says that a tensor has such a layout.
+// A client's declaration that a tensor has such a layout.
 struct LayoutSpec {
   enum class Reordering : uint8_t { kNone, kScaleTiles, kFragments };
   Reordering reordering = Reordering::kNone;
@@ -51,16 +52,17 @@ struct LayoutSpec {
 // own; ours is that of the strides.
 std::optional<LayoutSpec::Reordering> ReorderingFromText(std::string_view text);
 
-// The tensors of a graph that have such a layout.
+// The tensors of a graph whose memory has such a layout.
 class LaidOutTensors {
  public:
   // Adds `memory`, whose dims and strides are the client's, and the plain tensor, which is
-  // returned; of a virtual one only the latter.
+  // returned. A virtual tensor gets the plain one alone.
   Result<TensorId> Add(Graph& graph, Tensor memory, const LayoutSpec& spec);
-  // The same memory once more, with a plain tensor of its own: the version before a node that reads
-  // and writes it. Absent where `plain` is no plain tensor of this.
+  // Adds a tensor's memory once more, with a plain tensor of its own: the version before a node
+  // that reads and writes it. Absent where `plain` is no plain tensor of this.
   TensorId AddAgain(Graph& graph, TensorId plain, std::string_view suffix);
-  // When all nodes are there: what they write goes to memory, everything else comes from there.
+  // Connects plain tensors to their memory once all nodes are there: a node's results are stored to
+  // memory, everything else is loaded from it.
   void Connect(Graph& graph) const;
 
  private:

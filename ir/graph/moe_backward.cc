@@ -5,8 +5,8 @@
 namespace kiln::graph {
 namespace {
 
-// [E, T, 1]: whether row t is one of expert e. The group of a row is one less than the number of
-// groups that begin at it or before, -1 before the first.
+// A boolean [E, T, 1]: true where row t is one of expert e. The group of a row is one less than the
+// number of groups that begin at it or before, -1 before the first.
 TensorId SpellOwn(Graph& graph, const MoeBackwardParts& parts) {
   using M = PointwiseMode;
   const DType dtype = graph[parts.first_token_offset].dtype;
@@ -80,7 +80,7 @@ void SpellMoeBackward(Graph& graph, const MoeBackwardParts& parts) {
   using M = PointwiseMode;
   const TensorId own = SpellOwn(graph, parts);
   Speller at(graph, parts.compute);
-  // Of `x`, 0 where `chosen` does not hold.
+  // Selects `x` where `chosen` holds, else 0.
   const auto only = [&](TensorId x, TensorId chosen) {
     Speller::Form form{.dtype = graph[x].dtype, .dims = graph[x].dims};
     const DType moving = MovingType(form.dtype);

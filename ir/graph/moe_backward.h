@@ -22,7 +22,7 @@ struct MoeBackwardParts {
   TensorId dweight = kAbsent;             // [E,K,N]
   DType compute{};
 };
-// Whether SpellMoeBackward may be given these, of a source that nobody has checked.
+// Checks parts from a source that nobody has checked, so that SpellMoeBackward may be given them.
 Status CheckMoeBackward(const Graph& graph, const MoeBackwardParts& parts);
 void SpellMoeBackward(Graph& graph, const MoeBackwardParts& parts);
 

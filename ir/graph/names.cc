@@ -9,7 +9,7 @@ namespace {
 
 using Names = std::vector<std::string_view>;
 
-// Of enumerations without a list of their own: from 0 to the last enumerator.
+// The names of an enumeration that has no list of its own: from 0 to the last enumerator.
 template <class E>
 Names UpTo(E last) {
   Names names;

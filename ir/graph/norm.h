@@ -8,8 +8,9 @@
 
 namespace kiln::graph {
 
-// Any but x may be absent. mean and inv_variance are read in inference only; what stands from
-// kPeers on are the statistics buffers of other GPUs (batch norm; see ops_norm.cc).
+// The inputs of norm_forward, of which any but x may be absent. mean and inv_variance are read in
+// inference only; inputs from kPeers on are the statistics buffers of other GPUs (batch norm; see
+// ops_norm.cc).
 enum class NormForwardIn : size_t {
   kX,
   kMean,
@@ -24,11 +25,13 @@ enum class NormForwardIn : size_t {
 };
 enum class NormForwardOut : size_t { kY, kMean, kInvVariance, kNextMean, kNextVar };
 
-// scale, epsilon and peers may be absent; epsilon and peers are not read.
+// The inputs of norm_backward. scale, epsilon and peers may be absent; epsilon and peers are not
+// read.
 enum class NormBackwardIn : size_t { kX, kDy, kMean, kInvVariance, kScale, kEpsilon, kPeers };
 enum class NormBackwardOut : size_t { kDx, kDscale, kDbias };
 
-// scale may be absent where only dscale and dbias are asked for; any result may be absent.
+// The inputs of bn_bwd_weights. scale may be absent where only dscale and dbias are asked for; any
+// result may be absent.
 enum class BnBwdWeightsIn : size_t { kX, kDy, kMean, kInvStd, kScale };
 enum class BnBwdWeightsOut : size_t { kDscale, kDbias, kEqDyScale, kEqXScale, kEqBias };
 
@@ -56,7 +59,7 @@ struct NormView {
   Dims x, stats, stats_dims;
 };
 
-// Of a norm_forward, norm_backward or bn_bwd_weights node:
+// The extents of x and of the statistics for a norm_forward, norm_backward or bn_bwd_weights node:
 //
 //   batch             [1, C, 1…]
 //   instance          [N, C, 1…]

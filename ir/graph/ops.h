@@ -19,8 +19,8 @@ enum Trait : uint32_t {
   kSegments = 128
 };
 
-// What an Eval function sees: the values of the operands, each in row-major order of its dims, and
-// where to put the results (f64, not rounded: the caller rounds to the tensor's dtype).
+// The arguments of an Eval function: the values of the operands, each in row-major order of its
+// dims, and where to put the results (f64, not rounded: the caller rounds to the tensor's dtype).
 struct EvalArgs {
   const Graph& graph;
   const Node& node;
@@ -49,12 +49,12 @@ inline bool Has(const Node& node, Trait trait) { return Info(node.op).traits & t
 #include "ir/graph/graph_ops.def"
 #undef GRAPH_OP
 
-// Modes that read bool as it is and may write it: comparisons, logical modes, identity and
+// True for modes that read bool as it is and may write it: comparisons, logical modes, identity and
 // binary_select, also the two that it selects from. The others read it as the numbers 0 and 1, as
 // clients that multiply by a mask want.
 bool TakesBool(PointwiseMode mode);
 
-// Whether a reshape from x to y is a view of x's memory: both address the same elements, in
+// True if a reshape from x to y is a view of x's memory: both address the same elements, in
 // whatever order of dims. Otherwise it keeps the row-major order of the elements.
 bool ReshapeKeepsMemory(const Tensor& x, const Tensor& y);
 
@@ -70,14 +70,14 @@ struct ResampleAxis {
 Dims ResampleOutputDims(const ResampleAttrs& attrs, const Dims& x);
 std::vector<ResampleAxis> ResampleAxes(const ResampleAttrs& attrs, const Dims& x, const Dims& y);
 
-// What a tap in the padding is.
+// The value of a tap in the padding.
 enum class PaddingTap : uint8_t { kSkipped, kZero, kNegInf, kEdge };
 PaddingTap PaddingTapOf(const ResampleAttrs& attrs);
 
-// How far the band's places are from the matrix's on the main diagonal: ops_band.cc.
+// The distance of the band's places from the matrix's on the main diagonal: ops_band.cc.
 int64_t BandShift(const BandAttrs& attrs, int64_t rank);
 
-// The blocks' extent on each dim of x, 1 where every element has a scale of its own.
+// The extents of the blocks on each dim of x, 1 where every element has a scale of its own.
 Result<Dims> BlockSizes(const Dims& block_size, const Tensor& x, const Tensor& scale);
 
 }  // namespace kiln::graph

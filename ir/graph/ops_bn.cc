@@ -49,7 +49,7 @@ constexpr const char* kOutputNames[] = {"updated_mean",  "updated_var", "saved_m
 
 bool IsScalarInput(size_t input) { return input >= kEpsilon; }
 
-// What an output is computed from.
+// The inputs that an output is computed from.
 std::vector<Input> NeedsOf(size_t output, bool inference) {
   std::vector<Input> needs =
       inference ? std::vector<Input>{kPrevMean, kPrevVar} : std::vector<Input>{kSum, kCount};

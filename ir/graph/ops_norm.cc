@@ -214,7 +214,7 @@ Status Refuse(TensorId id, const char* what, const char* why) {
   return Status::Error(Code::kBadParam, "{} has no {}", why, what);
 }
 
-// Which operands a forward norm must and must not have.
+// Checks the operands that a forward norm must and must not have.
 Status CheckForwardOperands(const Node& node) {
   const auto& attrs = node.As<NormForwardAttrs>();
   const TensorId mean = In(node, FwdIn::kMean), inv = In(node, FwdIn::kInvVariance);

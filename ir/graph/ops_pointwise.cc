@@ -70,7 +70,7 @@ double GeluApproxSlope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kSqrt2OverPi * (1 + 3 * kGeluCubic * x * x);
 }
 
-// What is left of x by whole multiples of b, with the sign of b; 0 divides nothing, as in Mod.
+// The rest of x after whole multiples of b, with the sign of b; 0 divides nothing, as in Mod.
 double FloorMod(double x, double b) {
   const double rest = EvalScalar(ScalarOp::kMod, x, b, 0);
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
@@ -85,7 +85,7 @@ struct ModeRow {
   std::optional<ScalarOp> scalar = std::nullopt;
 };
 
-// What a scalar primitive computes, so that the modes it covers have no second definition.
+// Evaluates a scalar primitive, so that the modes it covers have no second definition.
 template <ScalarOp kOp>
 double Scalar(const A&, double x, double b, double t) {
   return EvalScalar(kOp, x, b, t);

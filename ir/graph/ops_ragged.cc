@@ -30,7 +30,8 @@ Status ExpectOperands(const Graph& graph, const Node& node) {
   return CheckCompute(node, true);
 }
 
-// What is not written is what the memory held: operand `i`.
+// Checks that the result writes the memory of operand `i` in place, so that places that are not
+// written keep what it held.
 Status ExpectInPlace(const Graph& graph, const Node& node, size_t i) {
   const Tensor &before = *InputOf(graph, node, i), &y = *OutputOf(graph, node, 0);
   if (IsPacked(y.dtype)) {

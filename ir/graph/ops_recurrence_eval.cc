@@ -11,7 +11,7 @@ namespace {
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// What an LSTM uses of a cell, and the derivative of that.
+// The value of a cell that an LSTM uses, clipped by the attributes; UseSlope is its derivative.
 double Use(const RecurrenceAttrs& a, double c) {
   if (!a.clip) return c;
   if (std::isnan(c)) return a.clip_propagates_nan ? c : a.clip_lower;
@@ -21,7 +21,7 @@ double UseSlope(const RecurrenceAttrs& a, double c) {
   return !a.clip || (c >= a.clip_lower && c <= a.clip_upper) ? 1 : 0;
 }
 
-// Where sequence b of direction d is at step s, and what it has kept there.
+// The place of sequence b of direction d at step s in time and in the kept tensors.
 struct Place {
   int64_t time, row;  // row: time, sequence and direction as one index
 };

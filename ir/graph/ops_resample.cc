@@ -103,7 +103,7 @@ Status VerifyGeometry(const Node& node, const Tensor& x, const Tensor& y) {
   return {};
 }
 
-// Whether the type holds every place in a window.
+// An error unless the type holds every place in a window.
 Status CheckIndex(const ResampleAttrs& a, const Tensor& index, const Dims& dims) {
   RETURN_IF_ERROR(ExpectDims(index, dims, "the index of each maximum"));
   if (a.mode != ResampleMode::kMax)
@@ -176,7 +176,7 @@ struct Maximum {
   }
 };
 
-// What the taps inside x are divided by.
+// The divisor of the sum of the taps inside x.
 double Divisor(ResampleMode mode, int64_t taps, int64_t inside) {
   if (mode == ResampleMode::kAvgIncludePadding) return static_cast<double>(taps);
   if (mode == ResampleMode::kAvgExcludePadding)

@@ -313,7 +313,8 @@ class WeightGradient {
   WeightGradient(const Network& net, int64_t input, int64_t layer, std::vector<double>& dw)
       : net_(net), a_(net.attrs()), input_(input), layer_(layer), dw_(dw) {}
 
-  // What block `block` of dgates makes of matrix `id`, at whose columns `state(row, column)` is.
+  // Adds the gradient of matrix `id` from block `block` of dgates and the matrix' operand, of which
+  // `state(row, column)` is an element.
   template <class F>
   void Matrix(const double* gradient, int64_t blocks, int64_t block, int64_t d, int64_t id,
               int64_t units, const F& state) {

@@ -81,7 +81,7 @@ Status CheckKeys(const Graph& graph, TensorId id, TensorId table, const Tensor& 
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// What both directions share. `scores` gets [batch, heads, queries, keys].
+// Checks the operands that both directions share. `scores` gets [batch, heads, queries, keys].
 Status VerifyOperands(const Graph& graph, const Node& node, Dims& scores) {
   RETURN_IF_ERROR(VerifyFloatCompute(node));
   const SdpaOperands in = SdpaOperandsOf(node);

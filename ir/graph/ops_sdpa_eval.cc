@@ -75,7 +75,7 @@ class Attention {
            (attrs.left < 0 || place - attrs.left < j);
   }
 
-  // Whether there is such a query: lengths end before some.
+  // True if there is such a query: lengths end before some.
   bool IsQuery(int64_t b, int64_t i) const {
     return seq_q_.data == nullptr || i < Length(seq_q_, b, queries);
   }
@@ -100,7 +100,7 @@ class Attention {
   static int64_t Length(const Values& lengths, int64_t b, int64_t extent) {
     return lengths.data == nullptr ? extent : static_cast<int64_t>(lengths.At(b, 0, 0, 0));
   }
-  // Of keys from seq_kv on a container gives 0.
+  // An element of k or v; a container gives 0 for keys from seq_kv on.
   double Row(const Values& t, const Values& table, int64_t b, int64_t h, int64_t j,
              int64_t d) const {
     const int64_t head = h / (heads / t.dims[1]);
@@ -121,7 +121,8 @@ struct RowSums {
   std::vector<double> scores;  // -inf where not seen
   double max = -kInfinity, sum = 0;
 
-  // Where nothing is seen -inf must not meet itself, nor 0 be divided by itself.
+  // The shift of the exponents: in a row that sees no key, -inf must not meet itself, nor 0 be
+  // divided by itself.
   double shift() const { return max == -kInfinity ? 0 : max; }
   double Weight(size_t j) const { return std::exp(scores[j] - shift()) / (sum == 0 ? 1 : sum); }
 };

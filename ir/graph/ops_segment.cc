@@ -190,7 +190,8 @@ Status VerifySegmentIds(const Graph& graph, const Node& node) {
   return CheckLike(*moved, *x, "what is moved");
 }
 
-// How many places there are without rows, nobody says.
+// The extents of the results are those of rows; without rows nothing says how many places there
+// are.
 Status InferSegmentIds(Graph& graph, const Node& node) {
   const Tensor* rows = InputOf(graph, node, kIdRows);
   if (rows == nullptr) return {};

@@ -268,7 +268,8 @@ Status Parser::ParseTensor() {
   return {};
 }
 
-// What a word that stands where a tensor's property is expected may have been meant for.
+// A sentence on a word in the place of a tensor's property, with the names that may have been
+// meant.
 std::string NoProperty(const std::string& word) {
   std::vector<std::string_view> known = {"uid", "strides", "align", "virtual", "by_value", "value"};
   std::string text = fmt::format("'{}' is no property of a tensor: a data type, [extents], {}",

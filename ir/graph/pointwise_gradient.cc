@@ -14,7 +14,8 @@ namespace {
 
 using M = PointwiseMode;
 
-// One node with the gradient of its result; x and b behind their factors.
+// One node of the chain with the gradient of its result; x and b are the operands behind their
+// factors.
 struct Step {
   Speller& at;
   const Speller::Form& form;
@@ -36,10 +37,10 @@ struct Step {
   TensorId Compare(M mode, TensorId a, TensorId c) const {
     return at.Pointwise(mode, {a, c}, {.dtype = DType::kBool, .dims = form.dims});
   }
-  // Where the first operand is the result, or where it is not.
+  // The gradient where the first operand is the result, or where it is not.
   TensorId OfFirst(M mode) const { return Select(g, Zero(), Compare(mode, x, b)); }
   TensorId OfSecond(M mode) const { return Select(Zero(), g, Compare(mode, x, b)); }
-  // By the mode that the API has for the derivative, with the same parameters.
+  // The gradient by the mode that the API has for the derivative, with the same parameters.
   TensorId Backward(M mode) const {
     PointwiseAttrs own = attrs;
     own.mode = mode;
@@ -245,7 +246,7 @@ class Chain {
     place->second.hidden_has_none &= hidden_has_none;
   }
 
-  // Whether x is -inf where the node's result is, and the other way round but for what is selected.
+  // True if x is -inf where the node's result is, and the other way round but for what is selected.
   bool KeepsHidden(const Node& node, size_t operand) const {
     switch (node.As<PointwiseAttrs>().mode) {
       case M::kIdentity:

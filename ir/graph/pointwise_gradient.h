@@ -20,11 +20,11 @@ struct PointwiseChain {
   size_t first = 0, last = 0;  // its nodes, the last not included
   TensorId x = kAbsent, y = kAbsent;
   TensorId dy = kAbsent;
-  // Places where y is -inf have a dy of 0, as those that a softmax follows: selections of -inf on
-  // the way need no selection of the gradient.
+  // True if dy is 0 wherever y is -inf, as before a softmax: selections of -inf on the way then
+  // need no selection of the gradient.
   bool hidden_have_none = false;
-  // The gradient of one more operand of a sum is asked for, the only one of these extents that no
-  // node writes; empty: of none.
+  // Extents of one more operand of a sum whose gradient is asked for: the only operand of these
+  // extents that no node writes. Empty: none is asked for.
   Dims addend = {};
 };
 struct ChainGradient {

@@ -1,4 +1,4 @@
-// Where the parts of a network lie in its weight space, its reserve and its gradients.
+// Places of the parts of a network in its weight space, its reserve and its gradients.
 #include "ir/graph/rnn.h"
 
 #include "ir/graph/verify_util.h"

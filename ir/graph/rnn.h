@@ -61,8 +61,9 @@ enum Input : size_t {
 enum Output : size_t { kDgates, kDhx, kDcx, kDprojected, kOutputs };
 }  // namespace recurrence_grad
 
-// How many blocks of H a cell has: of weights, of what `recurrence` keeps for its gradient, and of
-// the gradient itself. A GRU keeps R h + b of its new gate, too, and gives that a gradient.
+// The numbers of blocks of H that a cell has: of weights, of what `recurrence` keeps for its
+// gradient, and of the gradient itself. A GRU keeps R h + b of its new gate, too, and gives that a
+// gradient.
 struct CellBlocks {
   int64_t gates, kept, gradients;
 };
@@ -71,7 +72,7 @@ CellBlocks BlocksOf(RnnCell cell);
 inline int64_t DirectionsOf(const RnnAttrs& a) { return a.bidirectional ? 2 : 1; }
 inline bool IsProjected(const RnnAttrs& a) { return a.projected != a.hidden; }
 inline bool HasDropout(const RnnAttrs& a) { return a.dropout > 0 && a.layers > 1; }
-// Of a layer's input: `input` of the first one.
+// The width of a layer's input; `input` for the first one.
 int64_t LayerInput(const RnnAttrs& a, int64_t input, int64_t layer);
 
 // ---- the weight space, in elements ----
@@ -80,10 +81,10 @@ struct RnnPlace {
   int64_t offset = -1;  // -1: absent
   int64_t rows = 0, columns = 0;
 };
-// Matrix `id` of a pseudo-layer, row-major: 0 .. G-1 of the input, G .. 2G-1 of the state, 2G the
-// projection. The G of a kind lie one behind the other.
+// The place of matrix `id` of a pseudo-layer, row-major: 0 .. G-1 are of the input, G .. 2G-1 of
+// the state, 2G is the projection. The G of a kind lie one behind the other.
 RnnPlace RnnMatrixPlace(const RnnAttrs& a, int64_t input, int64_t pseudo_layer, int64_t id);
-// Bias `id`, a column.
+// The place of bias `id`, a column.
 RnnPlace RnnBiasPlace(const RnnAttrs& a, int64_t input, int64_t pseudo_layer, int64_t id);
 inline bool HasInputBias(const RnnAttrs& a) {
   return a.bias == RnnBias::kDouble || a.bias == RnnBias::kSingleInput;
@@ -116,7 +117,7 @@ struct RnnExtents {
 };
 RnnExtents RnnExtentsOf(const RnnAttrs& a, const Tensor& data, const Tensor* lengths);
 
-// The attributes of a layer's loop.
+// The attributes of the `recurrence` node that computes one layer.
 RecurrenceAttrs LoopAttrs(const RnnAttrs& a);
 
 // ---- the loops themselves, in f64: ops_recurrence_eval.cc ----

@@ -24,7 +24,7 @@ struct RopeParts {
   int64_t rope_dim = 0;  // even, 2 to the last dim of x
   bool is_backward = false;
 };
-// Whether SpellRope may be given these, of a source that nobody has checked.
+// Checks parts from a source that nobody has checked, so that SpellRope may be given them.
 Status CheckRope(const Graph& graph, const RopeParts& parts);
 void SpellRope(Graph& graph, const RopeParts& parts);
 

@@ -67,20 +67,21 @@ inline TensorId OperandOr(const std::vector<TensorId>& ids, size_t i) {
 // queries of the block see keys of the block, the lowest bit of a byte for the first of 8 blocks of
 // keys. NVIDIA documents it nowhere; cudnn-frontend's test of it (test/python) has this reference.
 inline constexpr int64_t kMaskBlock = 128;
-// Whether it has a bit for each block of these scores. More blocks than those are nobody's.
+// Checks that the mask has a bit for each block of these scores. Bits of further blocks are
+// nobody's.
 Status CheckBlockMask(const Tensor* mask, const Dims& scores);
 
-// The same operands for both directions.
+// The operands of an sdpa node, the same for both directions.
 struct SdpaOperands {
   TensorId q, k, v, scale, seq_q, seq_kv, page_table_k, page_table_v, bias, alibi, sink, block_mask;
 };
 SdpaOperands SdpaOperandsOf(const Node& node);
 
-// Keys of an sdpa node: extents of k, or of its page table.
+// The number of keys of an sdpa node: the extent of k, or of its page table.
 int64_t SdpaKeys(const Graph& graph, const SdpaOperands& operands);
 
-// Whether the places of y, the result of paged_cache_load, lie along its last dim. Where the
-// extents allow both it is the dim with the larger stride.
+// True if the places of y, the result of paged_cache_load, lie along its last dim. Where the
+// extents allow both, they lie along the dim with the larger stride.
 bool PagedAlongLast(const Tensor& container, const Tensor& y);
 
 }  // namespace kiln::graph

@@ -19,7 +19,7 @@ Dims WithoutOnes(const Dims& dims) {
   return rest;
 }
 
-// The strides with which the tensor's memory has extents `wanted`; none where its elements are
+// The strides with which the tensor's memory has the extents `wanted`; none where its elements are
 // others, or in another order.
 std::optional<Dims> StridesFor(const Tensor& tensor, const Dims& wanted) {
   if (!CheckExtents(tensor.dims, {}).ok() || !CheckExtents(wanted, {}).ok()) return std::nullopt;

@@ -10,7 +10,7 @@ namespace kiln::graph {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Tensors that are looked at on the way from or to a product.
+// The most tensors that are looked at on the way from or to a product.
 constexpr size_t kMostSteps = 256;
 
 Dims RowDims(Dims dims) {
@@ -18,7 +18,7 @@ Dims RowDims(Dims dims) {
   return dims;
 }
 
-// What patterns of a client's graph are found by. Casts are pointwise identities.
+// A client's graph with the questions by which patterns are found. Casts are pointwise identities.
 class View {
  public:
   explicit View(const Graph& g) : g_(g), producers_(Producers(g)), readers_(Consumers(g)) {}
@@ -68,7 +68,7 @@ class View {
     std::ranges::sort(found);
     return found;
   }
-  // Whether a tensor is a product, or made of one of its extents place by place.
+  // True if a tensor is a product, or made of one of its extents place by place.
   bool FollowsFromProduct(TensorId id) const {
     std::set<TensorId> seen = {id};
     std::vector<TensorId> pending = {id};
@@ -85,7 +85,7 @@ class View {
     }
     return false;
   }
-  // Whether a product reads it, or what is made of it by pointwise operations and reductions.
+  // True if a product reads it, or what is made of it by pointwise operations and reductions.
   bool LeadsToProduct(TensorId id) const {
     std::set<TensorId> seen = {id};
     std::vector<TensorId> pending = {id};
@@ -116,8 +116,8 @@ class View {
   const std::vector<std::vector<NodeId>> readers_;
 };
 
-// What is written: nodes before others, and other operands of these. The graph's nodes stay as they
-// are until all is known.
+// Collects changes: nodes before others, and other operands of these. The graph's nodes stay as
+// they are until all is known.
 class Rewriter {
  public:
   explicit Rewriter(Graph& g) : g_(g) {}

@@ -1,5 +1,5 @@
-// What operations of the API that are no operation of ours are spelled out with: nodes of one
-// result each, added to a graph. For the Spell… functions (attention_parts.h,
+// Speller: adds nodes of one result each to a graph, by which operations of the API that are no
+// operation of ours are spelled out. Used by the Spell... functions (attention_parts.h,
 // attention_gradient.h, pointwise_gradient.h, rope.h, moe_backward.h).
 #pragma once
 
@@ -91,13 +91,13 @@ class Speller {
   const DType compute_;
 };
 
-// Without absent ones at the end.
+// The ids without absent ones at the end.
 inline std::vector<TensorId> Operands(std::vector<TensorId> ids) {
   while (!ids.empty() && ids.back() == kAbsent) ids.pop_back();
   return ids;
 }
 
-// What is computed between a tensor's elements and the rounded result.
+// The type of values between a tensor's elements and the rounded result.
 inline DType FloatFor(const Tensor& x) {
   return x.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
 }

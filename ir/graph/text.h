@@ -1,5 +1,5 @@
-// What the printer and the parser share: the spelling of attribute values, and the names that they
-// know. Attributes follow from their field rows.
+// The spelling of attribute values, and the names that the printer and the parser both know.
+// Attributes follow from their field rows.
 #pragma once
 
 #include <charconv>
@@ -13,13 +13,14 @@ namespace kiln::graph {
 
 inline constexpr std::string_view kAbsentText = "_";
 
-// Shortest text that reads back as the same double; inf, -inf, nan.
+// The shortest text that reads back as the same double; inf, -inf, nan.
 std::string DoubleText(double value);
 std::optional<double> DoubleFromText(std::string_view text);  // decimal or 0x… hex
 std::optional<int64_t> IntFromText(std::string_view text);
 
-// What a list has for each spatial dim where a text does not name it: the attribute of an operation
-// over spatial dims. None for other attributes, and for one that must be named.
+// The value that a list has for each spatial dim where a text leaves the attribute out: the
+// attribute of an operation over spatial dims. None for other attributes, and for one that must be
+// named.
 std::optional<int64_t> DefaultOfSpatialDim(GraphOp op, std::string_view attribute);
 bool HasSpatialDims(GraphOp op);
 

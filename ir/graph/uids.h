@@ -1,4 +1,4 @@
-// Uids for graphs that come from a file: what a caller passes is told apart by them.
+// Uids for graphs that come from a file: a caller's tensors are told apart by them.
 #pragma once
 
 #include "ir/graph/graph.h"

@@ -32,11 +32,13 @@ struct UserReduction {
   std::vector<DType> types;  // what accumulators are rounded to between steps
   Dims dims;                 // reduced, ascending; y has 1 there
   std::vector<TensorId> x, y;
-  // Tensors of one element that `combine` reads beside: in the graph, with the rank of x.
+  // Tensors of one element that `combine` reads as well, by their uid in it; they are in the graph
+  // and have the rank of x.
   std::map<int64_t, TensorId> others;
 };
 
-// Without accumulators, currents and constants: the uids of what `others` must have.
+// The uids that `others` must have: operands of `combine` that are no accumulator, current or
+// constant.
 Result<std::vector<int64_t>> OthersOf(const UserReduction& parts);
 Status SpellUserReduction(Graph& graph, const UserReduction& parts);
 

@@ -1,4 +1,4 @@
-// What the Verify and Infer functions of several op families ask: operands by index, names for
+// Questions of the Verify and Infer functions of several op families: operands by index, names for
 // sentences, broadcasting, dtype rules.
 #pragma once
 
@@ -14,10 +14,11 @@ namespace kiln::graph {
 const Tensor* InputOf(const Graph& graph, const Node& node, size_t index);
 const Tensor* OutputOf(const Graph& graph, const Node& node, size_t index);
 
-// "%x 8x32x16x16", for sentences.
+// The tensor in sentences: "%x 8x32x16x16".
 std::string Shape(const Tensor& tensor);
 
-// Extents that the operands broadcast to, aligned at the right; none where two extents disagree.
+// The extents that the operands broadcast to, aligned at the right; none where two extents
+// disagree.
 std::optional<Dims> BroadcastDims(const std::vector<const Tensor*>& operands);
 
 // An error unless the tensor has these extents; `because` says what asks for them.
@@ -31,8 +32,8 @@ Status RejectBool(const Graph& graph, const Node& node,
 // Compute types are f64, f32, f16, bf16, i64, i32; bool where `allow_bool`.
 Status CheckCompute(const Node& node, bool allow_bool);
 
-// Extents and strides small enough that no arithmetic on them overflows: 1 to 8 dims, extents up to
-// kMaxExtent, kMaxElements elements and as many spanned. `strides` may be empty.
+// Limits on extents and strides under which no arithmetic on them overflows: 1 to 8 dims, extents
+// up to kMaxExtent, kMaxElements elements and as many spanned. `strides` may be empty.
 inline constexpr size_t kMaxRank = 8;
 inline constexpr int64_t kMaxExtent = int64_t{1} << 38;
 inline constexpr int64_t kMaxElements = int64_t{1} << 48;

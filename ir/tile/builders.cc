@@ -198,7 +198,7 @@ Expr Op(ScalarOp op, std::vector<Expr> args) {
 
 namespace {
 
-// Whether every value of the storage type `narrow` is one of `wide`, so that going there and back
+// True if every value of the storage type `narrow` is one of `wide`, so that going there and back
 // is nothing.
 bool Holds(DType wide, DType narrow) {
   switch (wide) {

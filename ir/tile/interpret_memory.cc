@@ -44,7 +44,7 @@ void BlockMemory::Forget(Memory& m, std::span<const int> threads) {
 
 // ---- races
 
-// Whether somebody else touched it at `epoch`, and nothing orders that before what `thread` does.
+// True if somebody else touched it at `epoch`, and nothing orders that before what `thread` does.
 bool BlockMemory::IsOpen(int epoch, int toucher, int thread) const {
   if (epoch < block_epoch_ || toucher == thread) return false;
   return epoch >= team_epoch_ || TeamOf(toucher) != TeamOf(thread);
@@ -55,13 +55,14 @@ int BlockMemory::TeamOf(int toucher) const {
   return toucher == kManyThreads || team_ == 0 ? -1 : toucher / team_;
 }
 
-// Who has touched an element, when `thread` joins `toucher`.
+// The toucher of an element after `thread` has joined `toucher`: a team where both are of one, else
+// several threads.
 int BlockMemory::Together(int toucher, int thread) const {
   const int team = TeamOf(thread);
   return team >= 0 && TeamOf(toucher) == team ? kManyOfTeam - team : kManyThreads;
 }
 
-// False where the element's copy has not landed.
+// Notes a read for the detection of races; false where the element's copy has not landed.
 bool BlockMemory::NoteRead(Memory& m, int64_t index, int thread) {
   if (!HasLanded(m, index, thread)) return false;
   Memory::Touch& t = m.touches[index];

@@ -67,13 +67,13 @@ class BlockMemory {
     m.cells[at] = value;
   }
 
-  // Makes what an allocation held undefined from here on.
+  // Makes the elements of an allocation undefined from here on.
   void Forget(Memory& m, std::span<const int> threads);
-  // Orders what was touched before a barrier of the block, or of teams, with what comes.
+  // Orders accesses before a barrier of the block, or of teams, with those after it.
   void PassBarrier(bool of_teams) { (of_teams ? team_epoch_ : block_epoch_) = ++epoch_; }
 
-  // The value is there for others from the wait on, as if the thread had stored it then; from here
-  // to there nobody may touch it.
+  // Starts an asynchronous copy. Its value is there for others from the wait on, as if the thread
+  // had stored it then; until the wait nobody may touch the destination.
   void StartCopy(Memory& dst, int64_t index, int lanes, int thread);
   void CommitCopies(int thread);
   void WaitForCopies(int thread, int most_groups);

@@ -41,7 +41,7 @@ std::vector<Step> Resolver::Resolve(const Block& block) {
   return steps;
 }
 
-// A let is its value's slot: nothing is copied when it is executed.
+// A let needs no step of its own: the name means its value's slot, and nothing is copied.
 void Resolver::Fill(Step& step, const Let& s) {
   step.first = Resolve(s.value);
   vars_[s.name] = step.first->out;

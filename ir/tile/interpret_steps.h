@@ -22,14 +22,15 @@ struct Memory {
   std::string name;
   DType type = DType::kF32;
   Space space = Space::kReg;
-  // Of a pointer parameter; else the rest describes an allocation.
+  // The caller's buffer of a pointer parameter; for an allocation it is null, and the other members
+  // describe it.
   std::vector<double>* global = nullptr;
   int64_t size = 0;
   std::vector<Cell> cells;  // registers: [element][thread]
   std::vector<uint8_t> defined;
 
-  // Shared memory: who touched an element, and how many barriers there had been. Two threads, one
-  // of them writing, and no barrier of both between: a race.
+  // Shared memory's record of who touched an element, and how many barriers there had been. It is a
+  // race if two threads touch it, one of them writes, and no barrier of both is between.
   struct Touch {
     int write_epoch = -1, writer = 0, read_epoch = -1, reader = 0;
   };
@@ -55,10 +56,10 @@ struct Step {
   std::vector<Step> body, else_body;
 };
 
-// Everything with names resolved and room for its values.
+// A kernel with names resolved and room for its values.
 class Resolver {
  public:
-  // Of arguments that fit the kernel's parameters.
+  // `args` must fit the kernel's parameters.
   Resolver(const Kernel& kernel, std::span<const Argument> args);
 
   std::vector<Step> body;

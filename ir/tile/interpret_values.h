@@ -49,10 +49,10 @@ class Evaluator {
 
 // ---- tensor cores (interpret_warps.cc); operands of the statement have been evaluated
 
-// For every warp among the active threads, of which only whole ones are legal.
+// Loads matrices for every warp among the active threads, which must be whole.
 void LoadMatrices(Faults& faults, BlockMemory& memory, Step& s, const LoadMatrix& load,
                   Lanes lanes);
-// Products are exact in f64 and summed there: the hardware's order is its own.
+// Multiplies matrices. Products are exact in f64 and summed there: the hardware's order is its own.
 void MultiplyMatrices(Faults& faults, BlockMemory& memory, Step& s, Lanes lanes);
 
 }  // namespace kiln::tile

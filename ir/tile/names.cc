@@ -117,7 +117,7 @@ constexpr std::string_view kReserved[] = {
     "while",
     "xor",
     "xor_eq",
-    // What the emitted CUDA calls or refers to.
+    // Names that the emitted CUDA calls or refers to.
     "abs",
     "blockDim",
     "blockIdx",

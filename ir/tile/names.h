@@ -1,4 +1,4 @@
-// How the tile IR's text spells bindings and memory spaces, and which names a kernel may not use
+// Words of the tile IR's text for bindings and memory spaces, and names that a kernel may not use
 // because its text or its CUDA would mean something else by them.
 #pragma once
 
@@ -38,8 +38,8 @@ constexpr bool IsComputeType(DType t) {
          t == DType::kBool;
 }
 
-// Letters, digits and underscores, not starting with a digit, and not a word of the IR, of CUDA C++
-// or of the emitter's prelude.
+// True for letters, digits and underscores that do not start with a digit and are not a word of the
+// IR, of CUDA C++ or of the emitter's prelude.
 bool IsIdentifier(std::string_view name);
 bool IsReservedName(std::string_view name);
 

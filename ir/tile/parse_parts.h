@@ -22,7 +22,7 @@ class TokenReader {
 
   const Token& token() const { return token_; }
   Status Advance();
-  // Whether the token is this word or sign.
+  // True if the token is this word or sign.
   bool Is(std::string_view text) const;
   // Takes the word if it stands here.
   Result<bool> Take(std::string_view text);
@@ -41,8 +41,8 @@ class TokenReader {
   }
   Status Unexpected(std::string_view wanted) const;
 
-  // Notes that what stands here is one deeper than what holds it: a text must not overflow our
-  // stack. `what` is the plural of its kind.
+  // Enters one level of nesting, which is limited, since a text must not overflow our stack. `what`
+  // is the plural of its kind.
   Status Enter(std::string_view what);
   void Leave() { --depth_; }
 
@@ -83,8 +83,8 @@ class ExpressionParser {
 
 // ---- calls of skeletons (parse_call.cc)
 
-// Reads what stands behind `call`; `parse_body` reads the body of a function, whose parameters are
-// in `names` then.
+// Reads the rest of a call behind the word `call`; `parse_body` reads the body of a function, whose
+// parameters are in `names` then.
 Result<Call> ParseCall(TokenReader& in, KnownNames& names,
                        const std::function<Result<Block>()>& parse_body);
 

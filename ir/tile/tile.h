@@ -1,6 +1,6 @@
-// Tile IR: what one kernel does. Loops bound to blocks, threads and vectors, loads, stores, scalar
-// expressions, barriers, shared memory. Nothing is left to decide here: the emitters (CUDA, LLVM)
-// only print.
+// Tile IR: the work of one kernel as loops bound to blocks, threads and vectors, loads, stores,
+// scalar expressions, barriers and shared memory. Nothing is left to decide here: the emitters
+// (CUDA, LLVM) only print.
 //
 //   kernel pw_3f2a(x: ptr<f16> const align 16, y: ptr<f16> align 16, n: i32) threads 256 {
 //     for bx in 0..div(add(n, 2047), 2048) block_x {
@@ -49,7 +49,8 @@ enum class ExprKind : uint8_t {
   kLoad,   // element args[0] of buffer `name`
   kOp,     // op(args…)
   kCast,   // args[0] as `type`
-  // Value of args[0] in the lane whose number is this lane's xor int_value; all 32 lanes active.
+  // The value of args[0] in the lane whose number is this lane's xor int_value; all 32 lanes
+  // active.
   kShuffle,
 };
 
@@ -120,8 +121,8 @@ struct Store {  // buffer[index] = value; the value's type is the buffer's
   Expr index;
   Expr value;
 };
-// dst[dst_index .. +lanes) = src[src_index .. +lanes), one wide access; equal dtypes; lanes * size
-// is 2, 4, 8 or 16 bytes, and global or shared addresses are aligned to it.
+// Copies dst[dst_index .. +lanes) = src[src_index .. +lanes) by one wide access; equal dtypes;
+// lanes * size is 2, 4, 8 or 16 bytes, and global or shared addresses are aligned to it.
 struct Copy {
   std::string dst;
   Expr dst_index;
@@ -182,9 +183,9 @@ struct CommitAsync {};  // closes the group of the copies that this thread has s
 struct WaitAsync {      // until at most `groups` of this thread's groups are under way
   int groups;
 };
-// Of `lanes` elements each: values = the largest of all sources, numbers = that of the first source
-// equal to it, or 0. A NaN is dropped, and where there is nothing else the largest is -infinity;
-// or, with keeps_nan, it is larger than all numbers.
+// The largest of several sources, for each of `lanes` elements: values = the largest of all
+// sources, numbers = that of the first source equal to it, or 0. A NaN is dropped, and where there
+// is nothing else the largest is -infinity; or, with keeps_nan, it is larger than all numbers.
 struct Largest {
   std::string values;                // registers, f16 or bf16; elements from 0 on, here and below
   std::string numbers;               // i8 registers, or empty where nobody asks
@@ -226,7 +227,7 @@ struct Call {
     std::vector<FunctionParam> params;
     Block body;
   };
-  // A wgmma shape of the kernel: 64 x columns.
+  // A wgmma shape that the kernel uses: 64 x columns.
   struct Wgmma {
     int columns = 0;
     DType type = DType::kF16, right_type = DType::kF16;  // of equal size
@@ -238,16 +239,17 @@ struct Call {
   std::vector<std::string> maps;          // tensor-map parameters
   std::vector<std::string> buffers = {};  // pointers, or shared memory, that it writes by itself
   Wgmma wgmma = {};                       // of 0 columns where it needs none
-  // Of skeletons that multiply again what they have made; the second alone may have its left
-  // operand in registers.
+  // Further shapes, for skeletons that multiply their own results again; the second alone may have
+  // its left operand in registers.
   std::optional<Wgmma> second = {}, third = {}, fourth = {};
   int64_t shared_bytes = 0;  // dynamic shared memory that the skeleton lays out itself
   std::vector<Constant> config = {};
   std::vector<Member> shape = {};
   std::vector<Function> functions = {};
 };
-// Reached by every thread of the block, or of each team of neighbouring threads; what a team does
-// before is ordered with what that team does after, and teams do not wait for one another.
+// A barrier that every thread of the block reaches, or of each team of neighbouring threads: what a
+// team does before is ordered with what that team does after, and teams do not wait for one
+// another.
 struct Barrier {
   static constexpr int kMostTeams = 15;  // of a block; PTX ISA "bar" has one more for the block
   int team = 0;                          // threads, whole warps; 0: the block

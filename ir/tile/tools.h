@@ -1,4 +1,4 @@
-// What one can do with a tile kernel besides emitting it: parse, verify, interpret.
+// Tools on a tile kernel besides emitting it: parse, verify, interpret.
 #pragma once
 
 #include <map>
@@ -10,21 +10,22 @@
 
 namespace kiln::tile {
 
-// Errors name line and column.
+// Reads a kernel's text. Errors name line and column.
 Result<Kernel> Parse(std::string_view text);
 
-// Names unique and defined before use, types right for every op, block loops outermost, thread
-// loops not nested, barriers under no divergent condition, vector widths legal. Sentences name the
-// statement.
+// Checks the rules of the IR: names unique and defined before use, types right for every op, block
+// loops outermost, thread loops not nested, barriers under no divergent condition, vector widths
+// legal. Sentences name the statement.
 Status Verify(const Kernel& kernel);
 
-// One value of the interpreter: integers exactly, floats in f64 rounded to the expression's type.
+// One value of the interpreter: integers are exact, floats are f64 rounded to the expression's
+// type.
 struct Value {
   double f = 0;
   int64_t i = 0;
 };
 
-// Argument of one parameter: the elements of a pointer's buffer (as values of its dtype), or a
+// The argument of one parameter: the elements of a pointer's buffer (as values of its dtype), or a
 // scalar.
 struct Argument {
   std::vector<double>* buffer = nullptr;

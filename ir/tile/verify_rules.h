@@ -22,7 +22,7 @@ Status BrokenRule(fmt::format_string<A...> format, A&&... args) {
 
 // ---- types (verify_types.cc)
 
-// Whether the operation takes operands of this type; select's are those that it chooses from.
+// True if the operation takes operands of this type; for select, those that it chooses from.
 bool Takes(ScalarOp op, DType type);
 // The type that tensor cores sum products of this type in; nothing where they have none.
 std::optional<DType> AccumulatorOfMma(DType operand);
@@ -53,13 +53,13 @@ class Scope {
   Status DefineVariable(const std::string& name, Variable v);
   Status DefineBuffer(const std::string& name, Buffer b);
   Status DefineMap(const std::string& name);
-  // Forgets what was defined since Mark returned `mark`; a name is never used again.
+  // Ends the visibility of names defined since Mark returned `mark`; a name is never used again.
   size_t Mark() const { return open_.size(); }
   void Leave(size_t mark);
 
   const Variable* FindVariable(const std::string& name) const;
   const Buffer* FindBuffer(const std::string& name) const;
-  // They are asked for names that have been looked up before.
+  // Both functions need names that have been looked up before.
   const Variable& VariableOf(const std::string& name) const { return vars_.at(name); }
   const Buffer& BufferOf(const std::string& name) const { return buffers_.at(name); }
   bool HasMap(const std::string& name) const { return maps_.contains(name); }
@@ -80,10 +80,10 @@ class ExpressionRules {
   ExpressionRules(const Scope& scope, int threads) : scope_(scope), threads_(threads) {}
 
   Status Check(const Expr& e) const;
-  // `index` and the `lanes` elements from there, as far as the index is a constant.
+  // Checks `index` and the `lanes` elements from there, as far as the index is a constant.
   Status CheckElement(const std::string& buffer, const Expr& index, int lanes) const;
-  // Whether threads of a block may have different values. Conservative: a value is uniform unless
-  // it depends on the thread's number, on a register or on a shuffle.
+  // True if threads of a block may have different values. The answer is conservative: a value is
+  // uniform unless it depends on the thread's number, on a register or on a shuffle.
   bool IsDivergent(const Expr& e) const;
   bool HasOnlyParameters(const Expr& e) const;
 

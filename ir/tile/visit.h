@@ -36,12 +36,12 @@ using Rewriter = std::function<Expr(const Expr&)>;
 Expr Rewrite(const Expr& e, const Rewriter& rewrite);
 Block Rewrite(const Block& block, const Rewriter& rewrite);
 
-// Variables replaced by expressions.
+// Replaces variables by expressions.
 using Bindings = std::map<std::string, Expr, std::less<>>;
 Expr Substitute(const Expr& e, const Bindings& bindings);
 Block Substitute(const Block& block, const Bindings& bindings);
 
-// Whether the variable occurs in the expression.
+// True if the variable occurs in the expression.
 bool Mentions(const Expr& e, std::string_view variable);
 
 }  // namespace kiln::tile

@@ -7,7 +7,7 @@
 
 namespace kiln::runtime {
 
-// Lower-case hex; "none" where the linker wrote no build id.
+// The build id in lower-case hex; "none" where the linker wrote no build id.
 std::string BuildId();
 
 }  // namespace kiln::runtime

@@ -93,7 +93,7 @@ void Discard(const Folder& folder, const Folder& parent, const std::string& name
   if (parent.Move(name, *stages, moved) == 0) stages->Remove(moved);
 }
 
-// Whether what could not be read is wrong itself, and would bar the rename in Store for ever. Else
+// True if what could not be read is wrong itself, and would bar the rename in Store for ever. Else
 // the system did not let us look.
 bool IsInTheWay(const Status& status) {
   return status.code() == Code::kInvalidValue || status.code() == Code::kNotSupported;

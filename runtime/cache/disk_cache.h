@@ -38,7 +38,8 @@ struct KeyField {
   bool operator==(const KeyField&) const = default;
 };
 
-// What a payload depends on: all of it, or the cache will hand out something stale.
+// A payload and everything that it depends on. A dependency that is left out makes the cache hand
+// out stale payloads.
 struct CacheRequest {
   std::vector<KeyField> fields;  // library, compiler, arch, options …, in a fixed order
   std::string source;
@@ -70,14 +71,15 @@ class DiskCache {
 
   bool usable() const { return status_.ok(); }
   const Status& status() const { return status_; }
-  // Whether an entry could be stored now; leaves nothing behind.
+  // Success where an entry could be stored now. Leaves nothing behind.
   Status CheckWritable() const;
   const std::string& directory() const { return directory_; }  // <root>/v1
 
   std::optional<std::string> Load(const CacheRequest& request, const Hash128& key);
   void Store(const CacheRequest& request, const Hash128& key, std::string_view payload);
 
-  // Where processes say which entries they compile; nothing where no file can be made.
+  // The folder of the turn files, by which processes say which entries they compile (turn.h);
+  // nothing where no file can be made.
   std::optional<Folder> TurnFolder() const;
   static std::string TurnFile(const Hash128& key);
 

@@ -46,7 +46,8 @@ CacheEntry Inspect(const Folder& shard, const std::string& key, Depth depth) {
     const auto info = entry->Look(name);
     if (!info) continue;
     found.bytes += info->st_size;
-    // The manifest's, or any file's where an entry has lost its manifest.
+    // The manifest's time is the time of last use; an entry that has lost its manifest has any
+    // file's.
     if (found.last_used_ns == 0 || name == kManifestFile)
       found.last_used_ns = Nanoseconds(info->st_mtim);
   }

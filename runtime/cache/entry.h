@@ -23,14 +23,14 @@ struct EntryParts {
   std::string source, payload;
 };
 
-// All of an entry, checked. Code::kInvalidValue where it is damaged, kInternal where the system
-// does not let us read it.
+// Read and check all of an entry. Code::kInvalidValue where it is damaged, kInternal where the
+// system does not let us read it.
 Result<Manifest> ReadManifest(const Folder& entry);
 Result<EntryParts> ReadEntry(const Folder& entry);
 
 enum class Depth : uint8_t { kSizes, kManifest, kPayload };
 
-// The entries of a shard; `depth` says how much of each is read.
+// Adds the entries of a shard; `depth` says how much of each is read.
 void AddEntries(const Folder& shard, Depth depth, std::vector<CacheEntry>& entries);
 
 int64_t Nanoseconds(const timespec& time);

@@ -11,10 +11,10 @@
 
 namespace kiln::runtime {
 
-// More than any file that Kiln writes.
+// A limit above the size of any file that Kiln writes.
 inline constexpr int64_t kLargestFile = int64_t{256} << 20;
 
-// Closes on leaving the scope.
+// A file descriptor that is closed at the end of its scope.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
@@ -35,19 +35,19 @@ class Descriptor {
   int number_;
 };
 
-// "cannot read <path>: Permission denied", from errno.
+// An error from errno, such as "cannot read <path>: Permission denied".
 Status IoError(std::string_view action, const std::string& path);
 
-// Code::kInvalidValue says that what is there cannot be right (no file, no regular file, too
-// large), kInternal that the system did not let us look.
+// Reads the whole file. Code::kInvalidValue says that what is there cannot be right (no file, no
+// regular file, too large), kInternal that the system did not let us look.
 Result<std::string> ReadFile(const std::string& path, int64_t most_bytes = kLargestFile);
 // Creates the file with mode 0600; fails if it exists.
 Status WriteFile(const std::string& path, std::string_view content);
-// One atomic append; creates the file with mode 0600. A line that was cut off before is closed
-// first, by an end of line.
+// Appends the line by one atomic write; creates the file with mode 0600. An unfinished last line is
+// closed first, by an end of line.
 Status AppendLine(const std::string& path, std::string_view line);
 
-// The same for `name` in an open folder; `path` is for the sentences. Links are not followed, and
+// Read or write `name` in an open folder; `path` is for the sentences. Links are not followed, and
 // a file that others may change is not read (kInvalidValue).
 Result<std::string> ReadFileAt(int folder, const std::string& name, const std::string& path,
                                int64_t most_bytes = kLargestFile);

@@ -15,7 +15,7 @@ enum class FileLock : uint8_t { kTaken, kBusy, kUnsupported };
 FileLock LockFile(int file, std::chrono::milliseconds patience);
 void UnlockFile(int file);
 
-// Tests only: in the place of flock; null for flock.
+// Replaces flock for tests; null restores it.
 void SetFlockForTest(int (*flock)(int file, int operation));
 
 }  // namespace kiln::runtime

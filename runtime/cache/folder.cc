@@ -71,7 +71,7 @@ Result<Descriptor> OpenOrMake(int folder, const std::string& name, const std::st
   return IoError("open", path);
 }
 
-// Where the trusted link `name` leads; empty where it is no link.
+// The target of the trusted link `name`; empty where `name` is no link.
 Result<std::string> ReadLink(int folder, const std::string& name, const std::string& path) {
   const Descriptor link(::openat(folder, name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   std::array<char, PATH_MAX> target;

@@ -25,35 +25,37 @@ enum class Missing : uint8_t { kFails, kIsMade };  // with mode 0700
 
 class Folder {
  public:
-  // Links on the way are followed where they are trusted. Code::kInvalidValue where there is no
-  // such folder, kNotSupported with who could change it, kInternal with what the system said.
+  // Opens the folder and follows links on the way where they are trusted. Code::kInvalidValue where
+  // there is no such folder, kNotSupported with who could change it, kInternal with what the system
+  // said.
   static Result<Folder> Open(const std::string& path, Missing missing);
 
-  // A folder in this one; no link. `name` has no slash.
+  // Opens a folder in this one, which must not be a link. `name` has no slash.
   Result<Folder> Sub(const std::string& name, Missing missing) const;
 
   const std::string& path() const { return path_; }
   int descriptor() const { return descriptor_.get(); }
   std::string PathOf(std::string_view name) const;
 
-  // Sorted; what cannot be read counts as empty.
+  // The names in the folder, sorted. A folder that cannot be read has none.
   std::vector<std::string> Names() const;
-  // Of the thing itself where it is a link.
+  // lstat of `name`: a link is described itself, not its target.
   std::optional<struct stat> Look(const std::string& name) const;
 
   Result<std::string> Read(const std::string& name, int64_t most_bytes = kLargestFile) const;
   Status Write(const std::string& name, std::string_view content) const;
   Status AppendLine(const std::string& name, std::string_view line) const;
-  // Opened for reading and writing, made where it is missing; a regular file.
+  // Opens a regular file for reading and writing, and makes it where it is missing.
   Result<Descriptor> OpenFile(const std::string& name) const;
-  // Renames; errno, or 0.
+  // Renames `name`. Returns errno, or 0.
   int Move(const std::string& name, const Folder& to, const std::string& new_name) const;
-  // A file, or a folder with all that is in it; nothing where there is none.
+  // Removes a file, or a folder with all that is in it; does nothing where there is none.
   void Remove(const std::string& name) const;
   void RemoveFile(const std::string& name) const;
-  // Locks this folder until the descriptor is closed, for Probe to see; locks may not exist here.
+  // Locks this folder until the descriptor is closed, for Probe to see. Where the file system has
+  // no locks, nobody sees it.
   Descriptor Lock() const;
-  // Whether somebody has the lock of the file or folder `name`.
+  // Tells whether somebody has the lock of the file or folder `name`.
   FileLock Probe(const std::string& name) const;
 
  private:

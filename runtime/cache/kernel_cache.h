@@ -41,15 +41,15 @@ class KernelCache {
   explicit KernelCache(Options options);
 
   using CompileFunction = std::function<Result<std::string>()>;
-  // From memory, else from disk, else by `compile`, which runs in the calling thread.
+  // The kernel from memory, else from disk, else by `compile`, which runs in the calling thread.
   Result<CachedKernel> Get(const CacheRequest& request, const CompileFunction& compile);
 
-  // From memory or disk only: what is being compiled is not waited for.
+  // The kernel from memory or disk alone; a compile under way is not waited for.
   std::optional<CachedKernel> Find(const CacheRequest& request);
 
-  // For `kiln cache`. Why there is no directory, where there is none, says disk().status().
+  // Entries for `kiln cache`. Where there is no directory, disk().status() says why.
   std::vector<CacheEntry> List() const { return disk_.List(/*check_payloads=*/false); }
-  // The damaged entries, which are removed.
+  // Removes the damaged entries and returns them.
   std::vector<CacheEntry> Verify();
   PruneReport Prune(int64_t limit_bytes) { return disk_.Prune(limit_bytes); }
   const DiskCache& disk() const { return disk_; }

@@ -37,7 +37,7 @@ struct Manifest {
 
 std::string PrintManifest(const CacheRequest& request, std::string_view payload);
 
-// Nothing where any byte is not as PrintManifest wrote it.
+// Parses exactly what PrintManifest writes; nothing where any byte differs.
 std::optional<Manifest> ParseManifest(std::string_view text);
 
 }  // namespace kiln::runtime

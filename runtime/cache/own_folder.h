@@ -10,7 +10,7 @@
 
 namespace kiln::runtime {
 
-// Absolute, resolved of links; empty where the system does not tell.
+// Absolute paths without links; empty where the system does not tell.
 std::string OwnFile();
 std::string OwnFolder();
 

@@ -12,23 +12,23 @@
 
 namespace kiln::runtime {
 
-// Where this user's records are: KILN_RECORDS_DIR, else "records" beside the kernels of the cache.
-// Empty where there is no home.
+// The folder of this user's records: KILN_RECORDS_DIR, else "records" beside the kernels of the
+// cache. Empty where there is no home.
 std::string UserRecordFolder();
-// What is shipped: the files and folders of KILN_RECORDS (between colons), then share/kiln/records
-// of the installation that this library belongs to.
+// The paths of shipped records: the files and folders of KILN_RECORDS (between colons), then
+// share/kiln/records of the installation that this library belongs to.
 std::vector<std::string> ShippedRecordPaths();
 
-// `path` itself, or the files *.txt of the folder, sorted. Empty where there is nothing.
+// `path` itself, or the files *.txt of the folder, sorted. Empty where `path` does not exist.
 std::vector<std::string> RecordFiles(const std::string& path);
 // The files *.kiln of all folders of records, the user's first.
 std::vector<std::string> NetworkFiles();
-// Lines that are neither empty nor comments (#).
+// The lines of `file` that are neither empty nor comments (#).
 Result<std::vector<std::string>> ReadRecordLines(const std::string& file);
-// One atomic append; makes the folder and the file. A line that another process left unfinished is
-// closed first.
+// Appends one line atomically; makes the folder and the file. A line that another process left
+// unfinished is closed first.
 Status AppendRecordLine(const std::string& file, std::string_view line);
-// The whole file at once, by rename.
+// Replaces the whole file at once, by a rename.
 Status ReplaceFile(const std::string& file, std::string_view content);
 
 }  // namespace kiln::runtime

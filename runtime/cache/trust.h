@@ -12,20 +12,20 @@
 
 namespace kiln::runtime {
 
-// Of a path's components all but the last are on the way: they may have the sticky bit (/tmp),
-// which keeps others from replacing what is in them.
+// The place of a component in a path. All but the last are on the way: they may have the sticky bit
+// (/tmp), which keeps others from replacing what is in them.
 enum class PathPart : uint8_t { kOnTheWay, kLast };
 
 struct Identity {
   uid_t user = 0;
-  // Whether an owner may be root under a name that this user namespace does not have. Containers
+  // True if an owner may be root under a name that this user namespace does not have. Containers
   // without privileges show files of the host's root so.
   std::function<bool(uid_t)> is_unnamed;
-  // Whether a group has one member: the user that it is named after.
+  // True if the group has one member: the user that it is named after.
   std::function<bool(gid_t)> is_private;
 };
 
-// Of this process; effective ids.
+// The identity of this process, by its effective ids.
 Identity OwnIdentity();
 
 // Success, or Code::kNotSupported with who else could change the folder (or symbolic link).

@@ -23,8 +23,9 @@ Turn::Turn(std::optional<Folder> folder, std::string file, std::chrono::millisec
   }
 }
 
-// Those who wait have the file open already and get its lock; whoever comes later makes a new one.
-// The lock is given back in words, since a child of fork may have the descriptor, too.
+// The file goes before the lock: processes that wait have it open already and get its lock; whoever
+// comes later makes a new one. The lock is given back in words, since a child of fork may have the
+// descriptor, too.
 Turn::~Turn() {
   if (!taken()) return;
   folder_->RemoveFile(file_);

@@ -11,11 +11,12 @@
 
 namespace kiln::runtime {
 
-// Nothing where the file is missing or damaged.
+// The number of bytes that the file states; nothing where the file is missing or damaged.
 std::optional<int64_t> ReadUsage(const Folder& folder);
-// Adds, and gives the sum; nothing where there is none to add to.
+// Adds `bytes` and returns the sum; nothing where there is no sum to add to.
 std::optional<int64_t> AddUsage(const Folder& folder, int64_t bytes);
-// Says that there were `counted` bytes when the file said `seen`; what was added since stays.
+// Corrects the file after a count: there were `counted` bytes when the file said `seen`, and what
+// was added since stays.
 void CorrectUsage(const Folder& folder, std::optional<int64_t> seen, int64_t counted);
 
 }  // namespace kiln::runtime

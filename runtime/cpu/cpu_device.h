@@ -41,17 +41,17 @@ class CpuDevice final : public Device {
   Status CopyWithin(void* to, const void* from, int64_t bytes) override;
   Status Fill(void* device, std::byte value, int64_t bytes) override;
   Status Synchronize(Stream) override { return {}; }
-  // Wall clock, after one call that warms up.
+  // Measures by wall clock, after one call that warms up.
   Result<double> Measure(std::function<Status()> run, int repeats, Stream stream) override;
 
-  // Optimised LLVM IR of a kernel, for `kiln dump --what llvm`.
+  // The optimised LLVM IR of a kernel, for `kiln dump --what llvm`.
   Result<std::string> LlvmText(const std::string& tile_text) const;
 
-  // Kernels compiled so far, that is, found in neither cache.
+  // The number of kernels that were compiled, since they were in neither cache.
   int64_t compiles() const { return compiles_.load(); }
 
  private:
-  // One source's place in the table. Loading holds its mutex, so that others wait for the outcome.
+  // One source's place in the table. Load holds its mutex, so that others wait for the outcome.
   struct Slot {
     std::mutex mutex;
     std::weak_ptr<CpuKernel> kernel;

@@ -1,5 +1,6 @@
-// What generated code may call in this process, by symbol. Resolved from our own address space and
-// not by name at run time: a plug-in that was opened RTLD_LOCAL may be the only one that has libm.
+// Symbols of this process that generated code may call. They are resolved from our own address
+// space and not by name at run time: a plug-in that was opened RTLD_LOCAL may be the only one that
+// has libm.
 #pragma once
 
 #include <span>
@@ -14,7 +15,7 @@ struct HostSymbol {
   void* address;
 };
 
-// libm, the memory functions that LLVM calls on its own, and the scratch buffer.
+// The functions of libm, the memory functions that LLVM calls on its own, and the scratch buffer.
 std::span<const HostSymbol> HostSymbols();
 
 // The vector functions of glibc's libmvec that this machine and its processor have; empty without

@@ -33,13 +33,13 @@ class Jit : public std::enable_shared_from_this<Jit> {
   static Result<std::shared_ptr<Jit>> Create(const Options& options);
   ~Jit();
 
-  // What an object depends on besides its kernel: LLVM's version, the processor and its features,
-  // and the vector functions that were found.
+  // The parts of an object's cache key besides its kernel: LLVM's version, the processor and its
+  // features, and the vector functions that were found.
   const std::string& compiler() const { return compiler_; }
   const std::string& processor() const { return processor_; }
   const std::string& vector_functions() const { return vector_functions_; }
 
-  // Safe from many threads.
+  // These calls are safe from many threads.
   Result<std::string> CompileObject(const tile::Kernel& kernel) const;
   Result<std::string> OptimizedText(const tile::Kernel& kernel) const;
   Result<std::shared_ptr<Code>> Link(const std::string& object, const std::string& entry);

@@ -15,7 +15,7 @@ extern "C" {
 // always terminated). The library must stay open until the process ends: its threads do.
 kiln::runtime::Device* KilnCpuDeviceCreate(char* error, size_t error_size);
 
-// Optimised LLVM IR of a tile kernel's text, for dumps. 0 on success; *out is freed by
+// Writes the optimised LLVM IR of a tile kernel's text, for dumps. 0 on success; *out is freed by
 // KilnCpuFreeText.
 int KilnCpuEmitLlvm(const char* tile_text, char** out, char* error, size_t error_size);
 void KilnCpuFreeText(char* text);

@@ -18,8 +18,8 @@ namespace {
 // Set in a child process after fork: no worker of its parent's pools exists there.
 std::atomic<bool> forked{false};
 
-// How long an idle worker looks for the next job before it sleeps. Launches of one graph follow one
-// another within microseconds, and waking a sleeper costs more than that.
+// The time that an idle worker looks for the next job before it sleeps. Launches of one graph
+// follow one another within microseconds, and waking a sleeper costs more than that.
 constexpr auto kSpinTime = std::chrono::microseconds(30);
 
 void Pause() {

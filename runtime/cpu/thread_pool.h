@@ -51,7 +51,7 @@ class ThreadPool {
   void Unlist(Job& job);  // with mutex_ held; nothing where it is out already
 
   int threads_ = 1;  // workers that the system gave, and the caller; workers do not read it
-  // Jobs enlisted so far: what an idle worker watches for a moment.
+  // The number of jobs enlisted so far, which an idle worker watches for a moment before it sleeps.
   std::atomic<uint64_t> arrivals_{0};
   std::mutex mutex_;
   std::condition_variable work_, done_;

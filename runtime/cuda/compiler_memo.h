@@ -11,7 +11,7 @@
 
 namespace kiln::runtime {
 
-// What decides which NVRTC a process would load.
+// The facts that decide which NVRTC a process would load.
 struct CompilerChoice {
   std::string requested;  // KILN_NVRTC
   int driver_major = 0;

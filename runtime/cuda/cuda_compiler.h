@@ -25,13 +25,14 @@ class CudaCompiler {
 
   // `source.arch` names a real architecture, "sm_90a".
   Result<CachedKernel> Compile(const KernelSource& source);
-  // Has the compiler run once in this process, on this thread: its first run leaves handlers for
-  // exit, which threads that compile have to end before.
+  // Runs the compiler once in this process, on this thread. Its first run leaves handlers for exit,
+  // and threads that compile have to end before these run.
   void Start(const std::string& arch);
-  // From memory or disk only.
+  // The kernel from memory or disk alone.
   std::optional<CachedKernel> Find(const KernelSource& source);
   // Seconds that one kernel takes to compile, about: a running mean over those of this process that
-  // had the compiler to themselves, since others wait for one another, or took less all the same.
+  // had the compiler to themselves, since others wait for one another, or that took less than the
+  // mean.
   double seconds_per_kernel() const { return seconds_per_kernel_.load(); }
 
  private:
@@ -54,7 +55,7 @@ class CudaCompiler {
 CudaCompiler& ProcessCudaCompiler();
 KernelCache& ProcessKernelCache();
 
-// Cubin bytes for any architecture that NVRTC knows, with or without a GPU.
+// The cubin for any architecture that NVRTC knows, with or without a GPU.
 Result<std::string> CompileOnly(const KernelSource& source);
 
 }  // namespace kiln::runtime

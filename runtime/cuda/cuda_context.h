@@ -54,7 +54,7 @@ class RelaxedCapture {
   int mode_ = kCuCaptureModeRelaxed;
 };
 
-// Whether this thread's current context had an id when it was asked last.
+// True if this thread's current context had an id when it was asked last.
 __attribute__((tls_model("initial-exec"))) extern constinit thread_local bool thread_had_context;
 
 // The contexts of one GPU.
@@ -78,7 +78,7 @@ class ContextPicker {
     thread_had_context = found != 0;
     return found;
   }
-  // Whether the current context is the one that was picked last.
+  // True if the current context is the one that was picked last.
   bool IsPickedCurrent() const {
     const uint64_t id = CurrentId();
     return id != 0 && id == picked_id_.load(std::memory_order_relaxed);
@@ -87,12 +87,12 @@ class ContextPicker {
   // The current context if it lives and is of this GPU; else that of `stream`, if there is one;
   // else the primary one, which is retained at the first need, and again after a reset.
   Result<ContextRef> Pick(CuStream stream = nullptr);
-  // The context of a stream that is not the default one, if it is of this GPU.
+  // The context of a stream that is not the default one, if it is of this GPU; else nothing.
   std::optional<ContextRef> Of(CuStream stream) const;
   bool IsAlive(const ContextRef& context) const { return Ref(context.handle) == context; }
 
  private:
-  // With an id of 0 where the context is dead.
+  // A reference to `context`, with an id of 0 where the context is dead.
   ContextRef Ref(CuContext context) const;
   bool IsOfThisGpu(CuContext context) const;
   Result<ContextRef> Primary();

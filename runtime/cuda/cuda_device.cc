@@ -345,8 +345,8 @@ void CudaDevice::FreeOn(void* pointer, Stream stream) {
   if (!status.ok()) LOG(kWarn, "{}", status.message());
 }
 
-// What only begins it may return at once, or once the bytes are staged; a stream that does not wait
-// for the default stream would overtake it.
+// A copy or fill that the driver only begins is waited for: it may return at once, or once the
+// bytes are staged, and a stream that does not wait for the default stream would overtake it.
 template <class Begin>
 Status CudaDevice::ToTheEnd(const char* function, const Begin& begin) {
   return InContext(function, [&] {

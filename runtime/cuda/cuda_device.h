@@ -24,10 +24,10 @@ Result<std::unique_ptr<Device>> OpenCudaDevice();
 Result<std::unique_ptr<Device>> OpenCudaDevice(const Driver& driver, int ordinal,
                                                CudaCompiler& compiler);
 
-// The ordinal of the GPU that the calling thread's context is of; 0 where it has none.
+// The ordinal of the GPU of the calling thread's current context; 0 where it has none.
 Result<int> CurrentCudaOrdinal(const Driver& driver);
 
-// What the driver tells of a GPU; creates no context.
+// The driver's description of a GPU as a Target. Creates no context.
 Result<Target> CudaTarget(const Driver& driver, int ordinal);
 
 }  // namespace kiln::runtime

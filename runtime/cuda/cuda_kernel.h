@@ -30,8 +30,8 @@ struct FunctionInContext {
 
 class CudaKernel final : public LoadedKernel {
  public:
-  // More contexts than a program uses side by side. Of more, the one that was used longest ago is
-  // forgotten; its module stays until its context ends.
+  // A limit above the number of contexts that a program uses side by side. Beyond it, the one that
+  // was used longest ago is forgotten; its module stays until its context ends.
   static constexpr size_t kMostContexts = 16;
 
   // `arch` is the cubin's, for sentences. `driver` and `target` must outlive the kernel.
@@ -45,21 +45,21 @@ class CudaKernel final : public LoadedKernel {
 
   const std::string& entry() const { return entry_; }
 
-  // The function, where `context_id` is the context that was asked for last; else null. Costs three
+  // The function, if `context_id` is the context that was asked for last; else null. Costs three
   // loads.
   CuFunction LastIn(uint64_t context_id) const {
     if (context_id == 0 || last_id_.load(std::memory_order_acquire) != context_id) return nullptr;
     const CuFunction function = last_function_.load(std::memory_order_acquire);
     return last_id_.load(std::memory_order_acquire) == context_id ? function : nullptr;
   }
-  // Loads it where it is not there. `context` lives.
+  // The function in a living context, loaded where it is not there yet.
   Result<FunctionInContext> In(const ContextRef& context) const;
-  // The same, loaded once more whatever is there: drivers without ids do not tell a context from
+  // Loads the function once more, whatever is there: drivers without ids do not tell a context from
   // its successor at the same address.
   Result<FunctionInContext> LoadAnew(const ContextRef& context) const;
   // Keeps what LoadAnew brought in the place of what was there.
   void Replace(const FunctionInContext& function) const;
-  // Whose function it is; none of this kernel: nothing.
+  // The context and module of `function`; nothing if it is none of this kernel's.
   std::optional<FunctionInContext> Find(CuFunction function) const;
   size_t contexts() const;
 

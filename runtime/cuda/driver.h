@@ -60,7 +60,8 @@ struct CuFunctionAttribute {
 
 inline constexpr int kCuCaptureModeRelaxed = 2;
 
-// CUlaunchAttribute and CUlaunchConfig. A kernel node's attributes have the same ids and values.
+// CUlaunchAttribute and CUlaunchConfig of the driver API. A kernel node's attributes have the same
+// ids and values.
 struct CuLaunchAttribute {
   static constexpr int kCooperative = 2;
   static constexpr int kProgrammaticStreamSerialization = 6;
@@ -92,7 +93,7 @@ struct Driver {
   std::string path;  // of the file that was loaded
   int version = 0;   // 13000 is CUDA 13.0
 
-  // Ok, or "cuModuleLoadData: CUDA_ERROR_… (text)".
+  // Ok, or an error such as "cuModuleLoadData: CUDA_ERROR_... (text)".
   Status Check(CuResult result, const char* function) const;
   std::string Describe(CuResult result) const;
 };
@@ -101,7 +102,8 @@ struct Driver {
 // WSL and containers put it. Never unloaded.
 Result<std::unique_ptr<Driver>> OpenDriver(const std::string& path);
 
-// Whether this process was forked off one that had opened the driver, and what that means.
+// True in a process that was forked off one that had opened the driver. CheckNotForked says so in a
+// sentence.
 bool IsForked();
 Status CheckNotForked();
 

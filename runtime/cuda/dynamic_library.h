@@ -12,12 +12,12 @@ namespace kiln::runtime {
 
 class DynamicLibrary {
  public:
-  // The first candidate that loads. `what` begins the sentence ("the CUDA driver"), `advice` ends
-  // it.
+  // Opens the first candidate that loads. `what` begins the error's sentence ("the CUDA driver"),
+  // `advice` ends it.
   static Result<DynamicLibrary> Open(std::string_view what, std::span<const std::string> candidates,
                                      std::string_view advice);
 
-  // Null where the library does not export it.
+  // The address of `symbol`; null where the library does not export it.
   void* Find(const char* symbol) const;
   const std::string& path() const { return path_; }  // the file's, as the loader knows it
 

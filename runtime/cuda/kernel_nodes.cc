@@ -4,7 +4,8 @@
 namespace kiln::runtime {
 namespace {
 
-// What stands side by side where at most one node may stand; null where there is none.
+// The one node that `ask` lists; null where it lists none, and an error where it lists several side
+// by side.
 template <class Ask>
 Result<CuGraphNode> OnlyOne(const Driver& driver, const char* function, Ask&& ask) {
   size_t count = 0;

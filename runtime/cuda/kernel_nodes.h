@@ -8,18 +8,17 @@
 
 namespace kiln::runtime {
 
-// Whether the driver is new enough (12.0).
+// True if the driver is new enough for kernel nodes (12.0).
 bool HasKernelNodes(const Driver& driver);
 
-// `after`: null for the first node.
+// Adds a kernel node behind `after`, which is null for the first node.
 Result<CuGraphNode> AddKernelNode(const Driver& driver, CuGraph graph, CuGraphNode after,
                                   const CuKernelNodeParams& params);
-// All blocks of the node run at a time.
+// Makes all blocks of the node run at the same time.
 Status MakeCooperative(const Driver& driver, CuGraphNode node);
-// From the one that waits for none to the one that none waits for. An error where nodes stand side
-// by side.
+// The nodes in the order of their dependencies. An error where nodes stand side by side.
 Result<std::vector<CuGraphNode>> NodeChain(const Driver& driver, CuGraph graph);
-// Null where the node is not a kernel's.
+// The function that the node launches; null where it is not a kernel node.
 CuFunction FunctionOf(const Driver& driver, CuGraphNode node);
 
 }  // namespace kiln::runtime

@@ -6,7 +6,7 @@ namespace {
 constexpr int kThreads = 512, kBlocksOfMultiprocessor = 4;
 constexpr int64_t kVectorBytes = 16;
 
-// What is read has to be of use, or the compiler leaves the reading out.
+// The values that are read must have a use, or the compiler leaves the reads out.
 constexpr const char* kText =
     R"(extern "C" __global__ void kiln_read(uint4* memory, long long vectors) {
   const long long step = static_cast<long long>(gridDim.x) * blockDim.x;

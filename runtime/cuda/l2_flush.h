@@ -10,9 +10,10 @@ namespace kiln::runtime {
 
 class L2Flush {
  public:
-  // The kernel that reads, for who wants it compiled before.
+  // The source of the kernel that reads, for callers that compile it ahead of time.
   static KernelSource Source();
-  // Compiles that kernel and allocates four times the size of the cache. `device` must outlive it.
+  // Compiles the kernel and allocates four times the size of the cache. `device` must outlive the
+  // result.
   static Result<std::unique_ptr<L2Flush>> Make(Device& device);
   ~L2Flush();
   L2Flush(const L2Flush&) = delete;

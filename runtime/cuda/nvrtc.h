@@ -26,20 +26,21 @@ struct NvrtcResult {
 
 class Nvrtc {
  public:
-  // `path` alone where it is not empty, else the search above. A driver of `driver_version` (13000
-  // is 13.0; 0: unknown) loads cubins of its own major version and older, so such an NVRTC is tried
-  // first.
+  // Opens `path` alone where it is not empty, else follows the search above. A driver of
+  // `driver_version` (13000 is 13.0; 0: unknown) loads cubins of its own major version and older,
+  // so such an NVRTC is tried first.
   static Result<std::unique_ptr<Nvrtc>> Open(const std::string& path, int driver_version);
   ~Nvrtc();
 
-  // The same library once more in this process, with variables and locks of its own (see
+  // Opens the same library once more in this process, with variables and locks of its own (see
   // NvrtcPair). An error where the system allows no copy of a file in memory to be loaded.
   Result<std::unique_ptr<Nvrtc>> OpenCopy() const;
 
   // The options every kernel is compiled with, after the architecture; part of the cache key.
   static std::span<const char* const> Options();
 
-  // An arch that this NVRTC does not know is an error that lists those it does.
+  // Compiles one source. An arch that this NVRTC does not know is an error that lists those it
+  // does.
   Result<NvrtcResult> Compile(const KernelSource& source, NvrtcOutput output,
                               std::span<const std::string> extra_options = {}) const;
 
@@ -65,7 +66,7 @@ class Nvrtc {
 
 // The NVRTC of this process (KILN_NVRTC), loaded at the first call.
 Result<const Nvrtc*> ProcessNvrtc();
-// Whether ProcessNvrtc has been called and has found one.
+// True if ProcessNvrtc has been called and has found one.
 bool ProcessNvrtcIsLoaded();
 
 }  // namespace kiln::runtime

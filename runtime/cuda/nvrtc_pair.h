@@ -19,7 +19,7 @@ class NvrtcPair {
  public:
   NvrtcPair(const Nvrtc& first, int most_copies) : first_(first), made_(most_copies < 2) {}
 
-  // As Nvrtc::Compile, by the copy that has less to do.
+  // Compiles like Nvrtc::Compile, by the copy that has less to do.
   Result<NvrtcResult> Compile(const KernelSource& source, NvrtcOutput output);
 
   bool has_second() const { return second_ != nullptr; }
@@ -34,7 +34,7 @@ class NvrtcPair {
   std::atomic<int> of_first_ = 0, of_second_ = 0;  // compiles under way
 };
 
-// Over ProcessNvrtc.
+// The pair over ProcessNvrtc, one for the process.
 Result<NvrtcPair*> ProcessNvrtcPair();
 
 }  // namespace kiln::runtime

@@ -1,4 +1,4 @@
-// Where libnvrtc.so may be: names for the loader first, then files that exist.
+// Candidates for libnvrtc.so: names for the loader first, then files that exist.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace kiln::runtime {
 
-// In the order to try. Majors up to `driver_major` come first, newest first; 0 is no preference.
+// The candidates in the order to try. Majors up to `driver_major` come first, newest first; 0 is no
+// preference.
 std::vector<std::string> NvrtcCandidates(int driver_major);
 
 }  // namespace kiln::runtime

@@ -32,7 +32,7 @@ int FakeBuilds();
 void SetFakeElsewhere(const void* pointer);
 // Plans made from now on want so many bytes.
 void SetFakeWorkspace(int64_t bytes);
-// The same, and that the next exploration says that rankings are others than before.
+// Sets the workspace, and that the next exploration says that rankings are others than before.
 void SetFakeDiscovery(int64_t bytes);
 
 }  // namespace kiln::api

@@ -121,7 +121,7 @@ struct Mutator {
   }
 };
 
-// Where it is wrong, in words.
+// The fault of a status, in words; empty where it has none.
 std::string WrongWith(const Status& status) {
   if (status.ok()) return "";
   if (status.code() == Code::kInternal) return "internal: " + status.message();

@@ -12,7 +12,8 @@ namespace {
 
 using graph::GraphOp;
 
-// How many engines take the problem; each makes kernels of it, or the test ends in a failed check.
+// The number of engines that take the problem; each makes kernels of it, or the test ends in a
+// failed check.
 size_t Takers(const ConvProblem& problem, const Target& target) {
   const graph::Graph g = Build(problem);
   size_t count = 0;

@@ -1,5 +1,5 @@
-// How the compiler's time, its texts and its stack grow with a graph: n log n at most, kernels of
-// bounded size, and no recursion over what a client chains. And that what is divided for that
+// Growth of the compiler's time, its texts and its stack with a graph: n log n at most, kernels of
+// bounded size, and no recursion over what a client chains; and that what is divided for that
 // computes what it should.
 #include <gtest/gtest.h>
 #include <pthread.h>

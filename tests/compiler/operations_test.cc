@@ -24,7 +24,7 @@ struct Operations {
 
 class OperationsTest : public ::testing::TestWithParam<Operations> {};
 
-// How many cases of a file ran.
+// Runs the cases of a file, and returns how many ran.
 int RunCases(const std::string& name) {
   const testing::CaseFile file = testing::LoadCases("tests/cases/" + name);
   EXPECT_TRUE(file.errors.empty()) << file.errors[0];

@@ -237,7 +237,7 @@ TEST_F(SpillsTest, CandidatesOfWgmmaHaveNone) {
   for (const ConvProblem& conv : convs) Add("wgmma_sm90", Build(conv), "sm_90a", 2);
 }
 
-// Where phases have no taps, half of the candidates are filled, by warps with few registers.
+// Phases without taps: half of the candidates are filled, by warps with few registers.
 TEST_F(SpillsTest, CandidatesOfWgmmaThatFillHaveNone) {
   ConvProblem conv = Conv(GraphOp::kConvDgrad);
   conv.taps = {1, 1};

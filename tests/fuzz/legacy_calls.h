@@ -210,7 +210,7 @@ class LegacyCalls {
     }
   }
 
-  // Whether the number says how much memory of the host's the client has, which no library could
+  // True if the number says how much memory of the host's the client has, which no library could
   // tell. Counts of dims are bounded by the library, whatever they are.
   static bool CountsMemory(const Function& function, const std::string& name) {
     return !name.starts_with("nb") &&
@@ -278,7 +278,7 @@ class LegacyCalls {
     Destroy(type, slot);
     slot = object;
   }
-  // Which objects are gone need not be known exactly: destroyed ones are there to be used again.
+  // Notes objects as gone. It need not be known which: destroyed ones are used again.
   void Forget(const Parameter& p, size_t i) {
     if (p.is_array) std::memcpy(&destroyed_, RegionOf(i), 8);
     for (void* object : objects_[p.type]) destroyed_ = object;

@@ -11,7 +11,7 @@ Layout LayoutOf(miopenDataType_t type) {
                                    : CUDNN_DATA_FLOAT};
 }
 
-// That of the test that runs.
+// The device of the test that runs.
 Device* current_device = nullptr;
 
 }  // namespace

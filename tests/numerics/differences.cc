@@ -34,7 +34,7 @@ double At(const oracle::Image& image, const Dims& index) {
   return image.At(own);
 }
 
-// Whether an element of `output` depends on one element of `input` alone, at the same place.
+// True if an element of `output` depends on one element of `input` alone, at the same place.
 bool IsElementwise(const Dims& input, const Dims& output) {
   if (input.size() != output.size()) return false;
   for (size_t i = 0; i < input.size(); ++i) {

@@ -163,7 +163,7 @@ bool IsOfSequences(std::string_view function) {
   return function.find("CausalConv1d") != function.npos;
 }
 bool IsOfGraphs(std::string_view function) { return function.find("Gnn") != function.npos; }
-// Whether it needs memory in the order of a stream, which a launch by itself does not give. Long
+// True if it needs memory in the order of a stream, which a launch by itself does not give. Long
 // filters have a workspace.
 bool TakesMemory(std::string_view function) {
   if (IsOfGraphs(function)) return !function.ends_with("AggSimpleForward");
@@ -261,7 +261,8 @@ TEST_F(DriverCalls, OfExecutions) {
   EXPECT_GT(launched, static_cast<long>(file.cases.size()) / 2);
 }
 
-// That driver hears of all that the library may call, and what is not permitted is noticed.
+// The driver's stand-in hears of all that the library may call, and what is not permitted is
+// noticed.
 TEST_F(DriverCalls, AreHeard) {
   static constexpr const char* kSymbols[] = {
 #define DRIVER_FUNCTION(Name, symbol, need, parameters) symbol,

@@ -15,8 +15,8 @@
 
 namespace kiln::testing {
 
-// How many configurations of an engine a case gets: the engine's first, some of those that have a
-// knob at its end (other ones from case to case), and random ones.
+// The number of configurations of an engine that a case gets: the engine's first, some of those
+// that have a knob at its end (other ones from case to case), and random ones.
 struct Sample {
   int extremes = 2, random = 2;
 };

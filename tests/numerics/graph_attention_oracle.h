@@ -176,7 +176,7 @@ class AttentionOracle {
     return d;
   }
 
-  // Where things lie.
+  // Places of elements in the oracle's arrays.
   size_t Score(int h, int64_t e) const { return static_cast<size_t>(h * g_.edges() + g_.Row(e)); }
 
  private:

@@ -86,7 +86,7 @@ class Heuristics : public ::testing::TestWithParam<int> {
     EXPECT_TRUE(graph.AddEngine(count).is_not_supported());
   }
 
-  // Whether the library takes the graph at all.
+  // Checks one graph, which the library has to take: its modes and its engines.
   void Check(const Case& c) {
     SCOPED_TRACE(c.Label() + " " + c.text);
     ClientError error;

@@ -74,7 +74,8 @@ class LaterTensors : public LaterAttributes {
     cudnnDataType_t counts = CUDNN_DATA_INT32;
   };
 
-  // Where each batch begins, and the end of the last, with `gap` rows behind each, in elements.
+  // The beginnings of the batches, and the end of the last, with `gap` rows behind each, in
+  // elements.
   static Values Places(const Sequences& s, int64_t gap) {
     Values places = {0};
     for (const int64_t n : s.lengths)
@@ -133,7 +134,7 @@ TEST_F(LaterTensors, ConstantsOfEveryType) {
     for (const double value : {0.0, 1.0, -7.0}) CheckConstant(type, value);
 }
 
-// The same plan must not serve another value.
+// A plan must not serve another value of the constant.
 TEST_F(LaterTensors, ConstantsAreThoseOfTheirGraph) {
   for (const double value : {2.0, 3.0, 2.0}) CheckConstant(CUDNN_DATA_FLOAT, value);
 }

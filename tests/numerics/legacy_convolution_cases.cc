@@ -113,7 +113,7 @@ cudnnStatus_t FindAlgorithms(const ConvCase& v, const ConvObjects& o, const Lega
   }
 }
 
-// The same on memory of the library's own.
+// Find on memory of the library's own.
 cudnnStatus_t FindAlone(const ConvCase& v, const ConvObjects& o, const LegacyContext& c, int* count,
                         Perfs& perfs) {
   switch (v.direction) {

@@ -223,7 +223,7 @@ std::string RunBackward(const NormCase& n, const LegacyContext& c) {
                                                                  .stats = dims,
                                                                  .epsilon = kEpsilon},
                                                                 compute);
-  // Where y is about 0 either side of the step is right: such cases are not drawn.
+  // Either side of the step is right where y is about 0: such cases are not drawn.
   Dense gradient = dy.Before();
   if (Activates(n)) {
     Dense sum = forward.y;

@@ -82,7 +82,7 @@ std::string RunGridBackward(const SpatialCase& s, const LegacyContext& c) {
 
 // ---- samples
 
-// Where the sample of a place lies along one axis, and how exactly that is known.
+// The place of a sample along one axis, and how exactly that is known.
 struct Along {
   int64_t below;
   double rest, slope, error;

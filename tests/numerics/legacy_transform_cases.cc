@@ -285,7 +285,7 @@ LegacyCase Im2Col(const ColumnsCase& v) {
 
 // ---- filters and biases for fragments
 
-// Where the element of NCHW_VECT_C at `at` goes: by 32 inputs, tap, 8 outputs, 2, 8, 4 and 4.
+// The place where the element of NCHW_VECT_C goes: by 32 inputs, tap, 8 outputs, 2, 8, 4 and 4.
 int64_t Fragment(const Dims& w, int64_t output, int64_t input, int64_t tap) {
   const int64_t taps = w[2] * w[3];
   int64_t to = (input / 32 * taps + tap) * (w[0] / 8) + output / 8;

@@ -1,4 +1,4 @@
-// The same cases on NVIDIA's libcudnn.so.9 and on ours, side by side in one process on one GPU.
+// Cases on NVIDIA's libcudnn.so.9 and on ours, side by side in one process on one GPU.
 //
 // Each case is offered to NVIDIA's in the forms of cases_rank.h, to every engine config that it has
 // for it, until one runs; then ours runs that form, with the first config that it gives. The test

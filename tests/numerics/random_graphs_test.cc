@@ -55,7 +55,7 @@ struct Settings {
 
 graph::Graph GraphOf(uint64_t seed) { return graph::RandomGraph(seed, graph::MixedOptions(seed)); }
 
-// Where it was written; "" where the test has no folder for outputs.
+// Writes the graph to a file, and returns its path; "" where the test has no folder for outputs.
 std::string Keep(uint64_t seed, const graph::Graph& graph) {
   const char* const folder = std::getenv("TEST_UNDECLARED_OUTPUTS_DIR");
   if (folder == nullptr) return "";
@@ -123,7 +123,7 @@ TEST_P(RandomGraphs, AgreeWithTheInterpreter) {
       "failures, {:.1f} s\n",
       device_->target().name, first, ran.load(), nodes.load(), kernels.load(), elements.load(),
       finite.load(), failures_, seconds());
-  // Where hardly anything is finite, hardly anything is compared.
+  // A run in which hardly anything is finite compares hardly anything.
   if (ran > 40) {
     EXPECT_GT(finite, elements / 2);
   }

@@ -181,7 +181,7 @@ struct StackRow {
   std::vector<compiler::KnobSetting> knobs;
 };
 
-// Whether both ways of its training went by the stack: of a graph with two groups that could, the
+// True if both ways of its training went by the stack: of a graph with two groups that could, the
 // choice names that of the leading one.
 bool BothWaysAreRight(const StackRow& row) {
   RnnCase c{.attrs = {.cell = row.cell,

@@ -13,10 +13,10 @@ import sys
 import cxx_rules
 
 # --- layering -------------------------------------------------------------------------------------------
-# Who may include whom. A file belongs to the longest path listed here.
+# LAYERS gives for a path the paths that its files may include. A file belongs to the longest path listed there.
 _IR = ("ir/base", "ir", "ir/graph", "ir/tile")
 _RUNTIME = ("runtime", "runtime/cache", "runtime/cuda")
-# What the rest of api/ knows of a session, and the container that it keeps things in.
+# The parts of a session that the rest of api/ knows, and the container that it keeps things in.
 _SESSION = ("api/session/session.h", "api/session/recent.h")
 # Objects behind the client's pointers stand below descriptors; calls and their log, which has what descriptors
 # hold, stand above, in the same folder.
@@ -29,7 +29,7 @@ _CODEGEN = ("codegen", "codegen/cuda")
 _MEMBERS = ("codegen/cuda/device/contract/contract_sm90.def",)
 _MODULE = ("compiler/module.h", "compiler/pass.h", "compiler/lowered.h", "compiler/group_limits.h")
 _ENGINE = ("compiler/engines/engine.h", "compiler/engines/engine.cc", "compiler/engines/knob_types.h")
-# What every engine is made with.
+# The kit that every engine is made with.
 _KIT = _IR + _MODULE + _ENGINE + ("compiler/machine", "compiler/patterns", "compiler/kernel")
 # An engine includes no other one, but for what stands here: folders that engines share, and engines that
 # launch the products of others.

@@ -52,7 +52,7 @@ graph::PointwiseAttrs PointwiseAttrsOf(const CaseOp& op, graph::PointwiseMode mo
           .axis = static_cast<int64_t>(op.Number("axis", -1))};
 }
 
-// Whether it is one: mode and phase are all the attributes that they have.
+// True if it is one: mode and phase are all the attributes that they have.
 bool SetNorm(const CaseOp& op, graph::Node& node) {
   const auto mode = static_cast<graph::NormMode>(NormModeNumber(op));
   if (op.name == "norm_forward") {
@@ -71,7 +71,7 @@ bool SetNorm(const CaseOp& op, graph::Node& node) {
   return true;
 }
 
-// Whether it is attention or a load through a page table.
+// True if it is attention or a load through a page table.
 bool SetSdpa(const CaseOp& op, graph::Node& node) {
   const graph::SdpaAttrs attrs{.left = static_cast<int64_t>(op.Number("left", -1)),
                                .right = static_cast<int64_t>(op.Number("right", -1)),
@@ -88,7 +88,7 @@ graph::TensorId IdOr(const std::vector<int>& list, size_t i) {
   return i < list.size() && list[i] >= 0 ? list[i] : graph::kAbsent;
 }
 
-// Whether it is an operation of the API that becomes several nodes.
+// True if it is an operation of the API that becomes several nodes.
 bool SpellParts(const CaseOp& op, graph::Graph& g) {
   if (op.name == "softmax") {
     graph::SpellSoftmax(g, {.x = IdOr(op.inputs, 0),

@@ -145,7 +145,7 @@ class Graph {
   // Adds a config without settings for every engine of the library that takes the graph, for graphs
   // of which the heuristics know nothing. Not for engines in `known`.
   ClientError AddEngines(const std::set<int64_t>& known = {});
-  // The same of one engine, by its global index.
+  // Adds the configuration of one engine, by its global index.
   ClientError AddEngine(int64_t index);
   ConfigFacts FactsOf(size_t config) const;
   size_t configs() const { return configs_.size(); }

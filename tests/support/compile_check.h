@@ -32,7 +32,7 @@ class CompileCheck {
   std::map<std::pair<std::string, std::string>, Text> texts_;
 };
 
-// Whether KILN_TEST_ALL asks for everything that is sampled otherwise.
+// True if KILN_TEST_ALL asks for everything that is sampled otherwise.
 bool TestAll();
 
 }  // namespace kiln::compiler

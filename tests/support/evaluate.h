@@ -31,7 +31,7 @@ struct EvaluateOptions {
   double contraction_operand_roundoff = 0;  // kTf32Roundoff where f32 contractions may run as TF32
 };
 
-// Whether an operation is a resampling, and its geometry; `spatial` dims behind N and C.
+// True if an operation is a resampling, and its geometry; `spatial` dims behind N and C.
 bool IsWindow(const CaseOp& op);
 oracle::Window WindowOf(const CaseOp& op, size_t spatial);
 Dims WindowOutputDims(const CaseOp& op, const Dims& x);

@@ -16,7 +16,7 @@ namespace kiln::testing {
 
 using oracle::Dense;
 
-// How a tensor lies in memory.
+// The layout of a tensor in memory.
 struct Layout {
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   enum Order : uint8_t {

@@ -11,8 +11,9 @@ namespace kiln::testing {
 // Seconds of processor time that this thread has had.
 double ThreadSeconds();
 
-// How much slower this machine is, now, than one whose yardstick is the usual: half of what it is
-// on one that takes twice as long for a plan (0.6 ms in the median, not 0.3). At least 1.
+// The factor by which this machine is slower, now, than one whose yardstick is the usual: half of
+// what it is on one that takes twice as long for a plan (0.6 ms in the median, not 0.3). At least
+// 1.
 double Pace();
 
 }  // namespace kiln::testing

@@ -425,7 +425,7 @@ TensorId Generator::MaxPool(TensorId image, const Dims& y, ResampleAttrs a) {
   return index;
 }
 
-// Where a maximum stands follows from exact values alone, so what is searched is an input.
+// The place of a maximum follows from exact values alone, so what is searched is an input.
 void Generator::AddResample(bool forward) {
   ResampleAttrs a{.mode = ResampleMode(Below(5)),
                   .padding = PaddingMode(Below(3)),

@@ -35,7 +35,7 @@ Graph RandomGraph(uint64_t seed, const RandomGraphOptions& options = {});
 // Options for graphs of the whole table, sometimes of a few operations only; 1 to 40 nodes, mostly
 // few.
 RandomGraphOptions MixedOptions(uint64_t seed);
-// The same of the C interface's operations alone.
+// Options for graphs of the C interface's operations alone.
 RandomGraphOptions ApiOptions(uint64_t seed);
 
 // Values for every tensor that a caller must pass: small numbers that every dtype holds exactly,

@@ -12,12 +12,12 @@ struct Recorded {
   graph::Graph graph;
 };
 
-// Those that import.
+// The recorded graphs that import.
 std::vector<Recorded> RecordedGraphs();
 
-// The same graph with each extent above 16 replaced by a small one, the same one wherever it
-// stands; those of convolutions, windows and parts only where their geometry allows it. An error
-// where extents depend on each other in other ways than by being equal.
+// A graph with each extent above 16 replaced by a small one, the same one wherever it stands; those
+// of convolutions, windows and parts only where their geometry allows it. An error where extents
+// depend on each other in other ways than by being equal.
 Result<graph::Graph> WithSmallExtents(graph::Graph graph);
 
 // About how many products and results it has.

@@ -149,7 +149,7 @@ class GraphWriter {
   TensorId Lengths() {
     if (c_.lengths.empty()) return kAbsent;
     const TensorId id = Add("lengths", DType::kI32, {c_.batch});
-    // Those of all steps may say more, those of none less.
+    // Lengths of all steps may say more, those of none less.
     for (int64_t length : c_.lengths) {
       if (c_.seed % 3 == 0 && length == c_.steps) length += 2;
       if (c_.seed % 3 == 0 && length == 0) length = -1;

@@ -1,4 +1,4 @@
-// Where an implementation may round what it sums at another place than the graph does: attention.
+// Attention: an implementation may round what it sums at another place than the graph does.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace kiln::testing {
 
-// Whether a virtual tensor is made of a value of each row by products, quotients or an exponential,
+// True if a virtual tensor is made of a value of each row by products, quotients or an exponential,
 // and only matmuls read it, as what they sum along rows:
 //
 //   p = e / l;  y = p v      l[.., 1]     sum_j (e_j / l) v_j = (sum_j e_j v_j) / l

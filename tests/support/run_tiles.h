@@ -36,7 +36,7 @@ struct TileRun {
 Result<TileRun> RunTiles(const graph::Graph& graph, const Target& target,
                          const graph::TensorValues& inputs, const EngineChoice& choice = {});
 
-// Whether an engine gets all of an attention of the graph, which is a skeleton. RunTiles without a
+// True if an engine gets all of an attention of the graph, which is a skeleton. RunTiles without a
 // choice runs such a graph as on a GPU for which no engine has one.
 bool HasWholeSkeletons(const graph::Graph& graph, const Target& target);
 

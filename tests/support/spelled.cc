@@ -111,7 +111,7 @@ class Speller {
               {dims_[0], container.dims[1], dims_[3], container.dims[3]});
   }
 
-  // The same memory with the last two dims exchanged.
+  // A view of x with the last two dims exchanged.
   int Transposed(int x) {
     const CaseTensor t = Tensor(x);
     const int y = Add({.dtype = t.dtype, .dims = t.dims, .is_virtual = true});

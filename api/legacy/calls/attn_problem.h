@@ -62,9 +62,9 @@ class AttnProblem {
   int64_t heads() const;
   // Elements of a staged vector of q, k, v or h (kO), all heads.
   int64_t StagedWidth(Projected what) const;
-  // The client's own vectors are what attention reads: no projection, no padding, one head.
+  // True if attention reads the client's own vectors: no projection, no padding, one head.
   bool IsDirect(Projected what) const;
-  // Beam and time of the client's queries are one dim as they lie.
+  // True if beam and time of the client's queries are one dim as they lie.
   bool queries_merge() const {
     return RowsAreSteps() || queries_.strides == staged_queries_.strides;
   }

@@ -97,7 +97,7 @@ class Shapes {
   DType compute() const { return compute_; }
   const Dims& dims() const { return dims_; }
   const Dims& statistics() const { return statistics_; }
-  // Whether the graph's batch norm, whose statistics are those of channels, does not serve.
+  // True if the graph's batch norm, whose statistics are those of channels, does not serve.
   bool is_layer() const { return is_layer_; }
   graph::NormMode mode() const {
     return is_layer_ ? graph::NormMode::kLayer : graph::NormMode::kBatch;

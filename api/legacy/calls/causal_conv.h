@@ -12,9 +12,10 @@ using graph::GraphOp;
 using graph::TensorId;
 
 Status CheckExtent(int64_t extent, int64_t least, std::string_view name);
-// Float, double, half and bfloat16.
+// Checks that the type is float, double, half or bfloat16.
 Status CheckType(int type, std::string_view name);
-// A place is read for later ones, too, when its own result is there.
+// Checks that results are not written over operands: a place is read for later ones, too, when its
+// own result is there.
 Status CheckApart(const void* from, const void* to, std::string_view names);
 
 Dims DimsOf(const TensorDesc& t);
@@ -30,17 +31,18 @@ struct Taps {
 TensorId Convolve(CallGraph& g, GraphOp op, const Taps& taps, std::vector<TensorId> operands,
                   const TensorDesc& result);
 
-// Nobody has allowed TF32: these functions have no math type.
+// True if products keep all bits: nobody has allowed TF32, since these functions have no math type.
 bool KeepsBits(int type);
 
-// Memory that is added to.
+// Memory that a gradient is added to.
 struct Sum {
   Operand before, after;
 };
 Sum SumIn(Call& call, const TensorDesc& desc, const void* memory);
 Status AddTo(CallGraph& g, const Sum& sum, TensorId value);
 
-// No parameter for workspace: what a plan needs is lent in the order of the stream.
+// The workspace of functions that have no parameter for one: what a plan needs is lent in the order
+// of the stream.
 inline constexpr Workspace kFromSession = {.is_from_session = true};
 
 }  // namespace kiln::api::legacy::causal

@@ -10,9 +10,9 @@
 // to the type of the tensors but y. Backward reads y for the gradient of p0, makes the rest again,
 // and adds the gradients of filters and bias to what their memory holds.
 //
-// Of B, D, L places: 2 (3 Kp + Km) + 4 flops each, thrice as many backward. x, y and yGated are 5
-// elements a place; the three p, and g, go through memory in f32 beside them, 40 bytes a place, as
-// Kiln's convolutions are kernels of their own.
+// The work on each of B, D, L places is 2 (3 Kp + Km) + 4 flops, thrice as many backward. x, y and
+// yGated are 5 elements a place; the three p, and g, go through memory in f32 beside them, 40 bytes
+// a place, as Kiln's convolutions are kernels of their own.
 #include "api/legacy/calls/causal_conv.h"
 #include "api/legacy/functions.h"
 #include "api/legacy/plans/places.h"

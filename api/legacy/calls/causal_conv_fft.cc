@@ -5,10 +5,10 @@
 //   y[n,c,l] = sum over k of w[c,k] x[n, c, l - k]        dx, dw: its gradients, in the tensors'
 //   type
 //
-// What the names say of transforms is how NVIDIA's library does it; which shapes they take is the
-// contract, and so is the size of a long call's buffers, which programs compute by themselves. The
-// backward direction of the long form is given neither x nor w: Forward leaves copies of both in
-// the reserve space, which transforms would fill three times over.
+// The names speak of transforms, which is how NVIDIA's library does it; which shapes they take is
+// the contract, and so is the size of a long call's buffers, which programs compute by themselves.
+// The backward direction of the long form is given neither x nor w: Forward leaves copies of both
+// in the reserve space, which transforms would fill three times over.
 #include "api/legacy/calls/causal_conv.h"
 #include "api/legacy/calls/long_convolution.h"
 #include "api/legacy/functions.h"

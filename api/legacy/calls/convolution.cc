@@ -94,7 +94,7 @@ Status CheckShapes(const ConvProblem& p) {
                        "{} is not what {} makes of {}", Text(p.y), Text(p.filter), Text(p.x));
 }
 
-// Whether the winograd engines may take it, as far as descriptors say.
+// True if the winograd engines may take it, as far as descriptors say.
 bool MayBeWinograd(const ConvProblem& p) {
   bool is_small = p.conv.spatial == 2 && p.conv.groups == 1;
   for (int32_t s = 0; is_small && s < p.conv.spatial; ++s)

@@ -91,7 +91,7 @@ class Candidate {
     RETURN_IF_ERROR(Scale());
     return call_.Prepare(Make());
   }
-  // Whether an engine computes as the algorithm is called.
+  // True if an engine computes as the algorithm is called.
   bool IsAsNamed() {
     const auto plan = Plan();
     return plan.ok() && (*plan)->is_as_wished();
@@ -100,7 +100,7 @@ class Candidate {
     RETURN_IF_ERROR(Scale());
     return call_.MinReportedWorkspace(Make());
   }
-  // Whether there are new records.
+  // True if there are new records.
   bool Explore() {
     if (!Scale().ok()) return false;
     const Result<bool> found = call_.Explore(Make());
@@ -144,7 +144,7 @@ class Candidate {
   bool scaled_ = false;
 };
 
-// Whether the algorithm takes the problem with plans that no other algorithm has.
+// True if the algorithm takes the problem with plans that no other algorithm has.
 bool HasOwnPlans(Handle& handle, const ConvProblem& p, int algorithm) {
   if (!Check(p, algorithm).ok() || PlannedAs(p, algorithm) != algorithm) return false;
   return algorithm != RowOf(p.direction).winograd ||
@@ -241,7 +241,7 @@ class FindPlan {
     lead_seconds_ = (*lead)->modelled_seconds();
   }
 
-  // Whether its kernels are there, or compiled for this Find.
+  // True if its kernels are there, or compiled for this Find.
   bool IsWorthCompiling(int algorithm) {
     if (lead_seconds_ <= 0 || algorithm == leading_) return true;
     const auto plan = CandidateOf(algorithm).Plan();
@@ -364,7 +364,7 @@ Status FindOn(void* handle, ConvDirection direction, void* x_desc, const void* x
               wanted, returned, results);
 }
 
-// The same on memory of its own, which the reference has it allocate.
+// Finds on memory of its own, which the reference has it allocate.
 Status FindAlone(void* handle, ConvDirection direction, void* x, void* w, void* conv, void* y,
                  int wanted, int* returned, void* results) {
   ASSIGN_OR_RETURN(Handle * h, HandleFrom(handle));

@@ -33,12 +33,13 @@ struct Graph {
 Result<Graph> GraphOf(const void* csc_graph);
 // Error: the type is not float, half or bfloat16.
 Status CheckType(int type, std::string_view name);
-// A pointer to something of `count` elements is there; of nothing it need not be.
+// Checks that a pointer to something of `count` elements is there; of nothing it need not be.
 Status Needs(const void* pointer, int64_t count, std::string_view name);
-// A pointer is there just where its dimension is not 0; where there is nothing it may be NULL, too.
+// Checks that a pointer is there just where its dimension is not 0; where there is nothing it may
+// be NULL, too.
 Status Matches(const void* pointer, int64_t dim, int64_t count, std::string_view name,
                std::string_view dim_name);
-// Extents are non-negative ints.
+// Checks that an extent is a non-negative int, and no less than `least`.
 Status CheckDim(int64_t dim, int64_t least, std::string_view name);
 
 // A tensor with these extents and strides; all fit.
@@ -73,7 +74,7 @@ class Lists {
                                 std::vector<graph::TensorId> into = {}) const;
   // The sum over the edges out of each source of x at the edge's row: in the order of the reversed
   // graph where that is known, else in any order.
-  // What adds in any order begins with `start`.
+  // Sums that add in any order begin with `start`.
   graph::TensorId ReduceOut(CallGraph& g, graph::TensorId x, graph::TensorId start) const;
   // The edges into each destination, [N,1,…] f32.
   graph::TensorId Counts(CallGraph& g) const;

@@ -19,7 +19,7 @@ namespace kiln::api::legacy::gnn {
 constexpr int kAttentionRank = 3;  // rows, heads, features of a head
 constexpr Workspace kAttentionWorkspace = {.is_from_session = true};
 
-// Part of a call's key.
+// The numbers of a call that are part of its key.
 struct Attention {
   int32_t is_v2 = 0;
   int32_t node = 0, edge = 0;  // features

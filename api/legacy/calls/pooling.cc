@@ -66,7 +66,7 @@ Windows WindowsOf(const PoolingDesc& p, const TensorDesc& x, const TensorDesc& y
   return w;
 }
 
-// The same windows among as many as fit into all of x, which have no gradient.
+// The windows of y among as many as fit into all of x, of which the others have no gradient.
 struct AllWindows {
   graph::ResampleAttrs attrs;
   Dims before, count;  // those in front of y's first one, and all, along each spatial dim

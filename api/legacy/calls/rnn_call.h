@@ -12,7 +12,7 @@
 
 namespace kiln::api::legacy {
 
-// States of pseudo-layers; without memory there are none.
+// The states of all pseudo-layers in one tensor. A call whose `data` is null reads or writes none.
 struct RnnState {
   const TensorDesc* desc = nullptr;
   const void* data = nullptr;
@@ -23,7 +23,8 @@ struct RnnSpace {
   size_t bytes = 0;
 };
 
-// The network has the width of its input and the type of its data here, whatever set it.
+// The arguments of a forward call. `rnn` has the width of its input and the type of its data here,
+// even if cudnnSetRNNDescriptor_v6, which knows neither, set it.
 struct RnnForwardArgs {
   const RnnDesc* rnn = nullptr;
   bool trains = false;
@@ -64,7 +65,8 @@ struct RnnBackwardWeightsArgs {
 };
 Status RnnBackwardWeights(Handle& handle, const RnnBackwardWeightsArgs& args);
 
-// Bytes for all calls of the mode on data of these extents, whatever the lengths of its sequences.
+// The bytes that every call of the mode needs at most on data of these extents, whatever the
+// lengths of its sequences.
 struct RnnSizes {
   size_t work = 0, reserve = 0;
 };
@@ -73,15 +75,15 @@ Result<RnnSizes> RnnSizesOf(Handle& handle, const RnnDesc& rnn, bool trains,
 
 // ---- parts of calls ----
 
-// A network on data of some extents: its attributes in the graph, and the descriptors of what it
-// reads and writes.
+// An RnnProblem is a network on data of some extents: its attributes in the graph, and the
+// descriptors of all that it reads and writes.
 class RnnProblem {
  public:
-  // The problem of a call; the failure says which argument does not fit to which.
+  // Makes the problem of a call; the failure says which argument does not fit to which.
   static Result<RnnProblem> Make(const RnnDesc& rnn, bool trains, const RnnDataDesc& x_desc,
                                  const RnnDataDesc& y_desc);
-  // The problem that sizes hold for, with sequences of all lengths: `bounds` with lengths or
-  // without.
+  // Makes the problem that sizes hold for: all sequences have x_desc.steps steps. Its graph reads
+  // their lengths if `has_lengths`, or if `x_desc` is packed.
   static Result<RnnProblem> MakeBound(const RnnDesc& rnn, bool trains, const RnnDataDesc& x_desc,
                                       bool has_lengths);
 
@@ -94,14 +96,15 @@ class RnnProblem {
   size_t LengthBytes() const;     // of the work space
   size_t GradientOffset() const;  // in the reserve space
   size_t ReserveBytes() const;
-  // Adds what the plan depends on, beside its operands.
+  // Adds the numbers to the call's key that the plan depends on beside its operands.
   void AddTo(Call& call) const;
 
  private:
   Status Fill(const RnnDesc& rnn, bool trains, const RnnDataDesc& data, int64_t rows);
 };
 
-// A graph of one operation of a network: operands in its order, then the results.
+// An RnnCall runs a graph of one operation of a network. In() and Out() are called in the order of
+// its operands and results; one that is not there is absent in the graph.
 class RnnCall {
  public:
   RnnCall(Handle& handle, const char* function, const RnnProblem& problem, graph::GraphOp op)
@@ -116,7 +119,8 @@ class RnnCall {
     outputs_[output_count_++] = is_there ? call_.Memory(desc, data) : Operand();
     call_.Add(static_cast<char>(is_there));
   }
-  // `seconds`: where not null, repeats it with a clock.
+  // Runs the plan. If `seconds` is not null, repeats it with a clock and puts the time of one
+  // there.
   Status Run(const Workspace& workspace, double* seconds);
   Result<int64_t> WorkspaceBytes();
 
@@ -131,14 +135,14 @@ class RnnCall {
   size_t input_count_ = 0, output_count_ = 0;
 };
 
-// Checks of arguments, in the order of the calls. The descriptor of states counts where there is
-// memory of them.
+// The checks of arguments follow in the order of the calls. The descriptor of a state is looked at
+// only if the state has memory.
 Result<const TensorDesc*> StateDesc(const void* object, bool is_needed);
 Status CheckState(const RnnState& state, const TensorDesc& wanted, std::string_view name);
 Status CheckWeights(const RnnProblem& problem, const void* weights, size_t bytes);
 Status CheckReserve(const RnnProblem& problem, const RnnSpace& reserve);
-// Puts the lengths into the work space, where there are any, and gives the plan the rest. Less than
-// RnnSizesOf says is refused.
+// Puts the lengths into the work space if the problem has any, and gives the plan the rest. Fails
+// if the work space has less than `least_bytes`, which RnnSizesOf gives.
 Result<Workspace> PrepareWork(Handle& handle, const RnnProblem& problem, const RnnDataDesc& data,
                               const RnnSpace& work, size_t least_bytes);
 

@@ -14,7 +14,7 @@ namespace {
 
 using graph::GraphOp;
 
-// The pointers of a call that is yet to come are taken for aligned.
+// Null stands for the pointers of a call that is yet to come; they are taken for aligned.
 Result<int64_t> ForwardBytes(Handle& handle, const RnnProblem& p, bool trains, bool has_states) {
   RnnCall call(handle, "size of cudnnRNNForward", p, GraphOp::kRnnForward);
   const bool has_cells = has_states && p.attrs.cell == graph::RnnCell::kLstm,
@@ -80,7 +80,7 @@ Result<int64_t> MostBytes(Handle& handle, const RnnProblem& p, bool trains) {
   return most;
 }
 
-// Sizes follow from these alone.
+// Sizes follow from the fields of this key alone.
 struct SizesKey {
   const void* session = nullptr;
   std::array<int64_t, 15> numbers = {};
@@ -123,7 +123,8 @@ SizesKey KeyOf(const Handle& handle, const RnnDesc& d, bool trains, const RnnDat
 
 Result<RnnSizes> RnnSizesOf(Handle& handle, const RnnDesc& rnn, bool trains,
                             const RnnDataDesc& x_desc) {
-  // Not an object of the thread: those come out of little room for libraries that are opened late.
+  // The thread has a pointer and not the object: libraries that are opened late have little room
+  // for the objects of threads.
   static thread_local std::unique_ptr<LateSizes> late;
   ASSIGN_OR_RETURN(RnnProblem p, RnnProblem::MakeBound(rnn, trains, x_desc, false));
   const SizesKey key = KeyOf(handle, rnn, trains, x_desc, p.attrs.dropout);
@@ -163,7 +164,7 @@ Status GetRNNWorkspaceSize(void* handle, void* rnn, int steps, void* const* x_de
   RETURN_IF_ERROR(NotNull(bytes, "the place for the size"));
   ASSIGN_OR_RETURN(const RnnDataDesc x, DataOfSteps(steps, x_desc, "xDesc"));
   ASSIGN_OR_RETURN(const RnnDesc desc, NetworkOnData(rnn, x));
-  // The size holds for both modes, which the function does not ask for.
+  // The size holds for training and inference, since the function does not ask for the mode.
   ASSIGN_OR_RETURN(const RnnSizes training, RnnSizesOf(*h, desc, true, x));
   ASSIGN_OR_RETURN(const RnnSizes inference, RnnSizesOf(*h, desc, false, x));
   *bytes = std::max(training.work, inference.work);

@@ -6,16 +6,17 @@
 
 namespace kiln::api::legacy {
 
-// The packed sequences that the array describes: [n_t, width, 1] for step t, packed, n_t falling.
+// Gives the packed sequences that the array describes: [n_t, width, 1] for step t, packed, n_t
+// falling.
 Result<RnnDataDesc> DataOfSteps(int steps, void* const* descs, std::string_view name);
 
-// The network with the width and the type of its input.
+// Gives the network with the width and the type of its input, which cuDNN 6's descriptor lacks.
 Result<RnnDesc> NetworkOnData(void* rnn, const RnnDataDesc& x);
 
-// A state's descriptor, NULL where there is no memory.
+// Gives a state; its descriptor is not looked at, and null, if there is no memory.
 Result<RnnState> StateOf(void* desc, const void* data);
 
-// The bytes of a filter descriptor that stands for all weights.
+// Gives the bytes of a filter descriptor that stands for all weights.
 Result<size_t> BytesOfWeights(void* filter_desc);
 
 // ---- the arguments of the calls with arrays; cudnnFindRNN… has the same ----
@@ -28,7 +29,8 @@ struct V6State {
   void* desc = nullptr;
   const void* data = nullptr;
 };
-// Holds what the arguments point to.
+// A V6Forward, like the two structs after it, owns the network and the data's shapes that its
+// `args` point to.
 struct V6Forward {
   RnnDesc rnn;
   RnnDataDesc x, y;

@@ -24,10 +24,10 @@ struct WeightSpace {
   const void* base = nullptr;
 };
 
-// The status for what is outside the buffer: the reference's, and 9.19's.
+// The status for a tensor that ends outside the buffer: 8 has the reference's, 9 that of 9.19.
 Code OutsideCode() { return ThisGeneration().major == 8 ? Code::kInvalidValue : Code::kBadParam; }
 
-// The address of a tensor in the weight space; NULL where it is absent.
+// Gives the address of a tensor in the weight space, NULL if the network has no such tensor.
 Result<void*> AddressOf(const WeightSpace& space, const RnnPlace& place, std::string_view what) {
   if (place.offset < 0) return nullptr;
   const auto element = static_cast<uint64_t>(ElementBytes(space.type));
@@ -55,7 +55,7 @@ Status CheckIndices(const WeightSpace& space, int pseudo_layer, int id) {
   return {};
 }
 
-// [1, rows, columns], packed; not set where the tensor is absent.
+// Describes a tensor as [1, rows, columns], packed; gives an unset descriptor if it is absent.
 TensorDesc TensorOf(const RnnPlace& place, int type) {
   if (place.offset < 0) return {};
   const auto rows = static_cast<int32_t>(place.rows), columns = static_cast<int32_t>(place.columns);
@@ -70,7 +70,7 @@ FilterDesc FilterOf(const RnnPlace& place, int type) {
           .dims = {1, static_cast<int32_t>(place.rows), static_cast<int32_t>(place.columns)}};
 }
 
-// A descriptor and an address are wanted together or not at all.
+// Clients ask for a descriptor and an address together, or for neither.
 Status CheckPair(const void* desc, const void* address, std::string_view what) {
   if ((desc == nullptr) == (address == nullptr)) return {};
   return Status::Error(desc == nullptr ? Code::kBadParam : Code::kNullPointer,
@@ -79,7 +79,7 @@ Status CheckPair(const void* desc, const void* address, std::string_view what) {
 
 // ---- the forms of 8 that have neither width nor type in the network's descriptor ----
 
-// x: [batch, width, 1], packed.
+// Gives the width of x, which must be [batch, width, 1], packed.
 Result<int64_t> InputWidth(void* x_desc) {
   ASSIGN_OR_RETURN(const TensorDesc* x, Get<TensorDesc>(x_desc));
   const bool is_packed = x->rank == 3 && x->dims[2] == 1 && x->strides[2] == 1 &&

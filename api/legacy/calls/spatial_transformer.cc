@@ -8,7 +8,7 @@
 //                 K = max(0, 1 - |column - qx|) * max(0, 1 - |row - qy|),
 //                 column = (grid + 1) * (W of x - 1) / 2
 //
-// Of a place at most four elements of x have a K that is not 0: the sampler reads these, and its
+// The sampler reads the four elements of x at most that have a K that is not 0 for a place, and its
 // gradient adds to these, in any order: NVIDIA's too is not reproducible (developer guide, "Odds
 // and Ends"). Where memory cannot be added to (16 bits, rows with gaps) each element of dx asks all
 // places, which may lie anywhere.
@@ -90,7 +90,7 @@ TensorDesc CoordinateOf(const SpatialTransformerDesc& d) {
   return Part(d.type, {d.dims[0], 1, h, w}, {h * w * 2, h * w * 2, w * 2, 2});
 }
 
-// Whether rows follow one another, so that [N,C,H,W] can be seen as [N,C,1,H*W].
+// True if rows follow one another, so that [N,C,H,W] can be seen as [N,C,1,H*W].
 bool RowsFollow(const TensorDesc& t) {
   return t.dims[2] == 1 || t.dims[3] == 1 || t.strides[2] == t.dims[3] * t.strides[3];
 }
@@ -103,7 +103,7 @@ TensorDesc InOneRow(const TensorDesc& t) {
   if (t.dims[3] == 1) row.strides[3] = t.strides[2];
   return row;
 }
-// Whether dx can be added to where it lies.
+// True if dx can be added to where it lies.
 bool TakesSums(const TensorDesc& dx) {
   return RowsFollow(dx) && (dx.type == CUDNN_DATA_FLOAT || dx.type == CUDNN_DATA_DOUBLE);
 }
@@ -209,7 +209,7 @@ class Sampler {
                               graph::PointwiseAttrs{.mode = mode},
                               {.dtype = DType::kBool, .compute = DType::kBool});
   }
-  // The same elements in row-major order, where they do not lie so.
+  // The elements of x in row-major order, where they do not lie so.
   TensorId InOneRow(TensorId x, const Dims& dims) const {
     if (g_.DimsOf(x) == dims) return x;
     const graph::Tensor& tensor = g_.builder().graph()[x];
@@ -387,7 +387,8 @@ TensorId GradientOfSampled(const Sampler& s, const Coordinates& at, TensorId dy,
   return s.Sum(s.Mul(dy, kernel), {xd.dims[0], xd.dims[1], 1, 1, height, width});
 }
 
-// The same sum, made by adding each dy[n,c,p] * K(n,p,q) to dx[n,c,q], with all q in one row.
+// The sum by additions to memory: each dy[n,c,p] * K(n,p,q) is added to dx[n,c,q], with all q in
+// one row.
 TensorId SumsOfSampled(CallGraph& g, const Sampler& s, const Corners& corners, TensorId dy,
                        TensorId before, const TensorDesc& xd) {
   std::vector<TensorId> inputs = {before};

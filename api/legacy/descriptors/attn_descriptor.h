@@ -29,9 +29,9 @@ struct AttnDesc {
   bool has(Projected what) const { return projected[static_cast<size_t>(what)] > 0; }
   int64_t Projection(Projected what) const { return projected[static_cast<size_t>(what)]; }
   int64_t Size(Projected what) const { return size[static_cast<size_t>(what)]; }
-  // A head's vector of q, k or v.
+  // The elements of a head's vector of q, k or v.
   int64_t Width(Projected what) const { return has(what) ? Projection(what) : Size(what); }
-  // A vector of the layer's output.
+  // The elements of a vector of the layer's output.
   int64_t OutputSize() const {
     return has(Projected::kO) ? Projection(Projected::kO) : heads * Width(Projected::kV);
   }
@@ -47,7 +47,7 @@ struct AttnWeight {
 };
 AttnWeight WeightOf(const AttnDesc& desc, Projected what);
 AttnWeight BiasOf(const AttnDesc& desc, Projected what);
-// Elements of all of them; more than 64 bits count is NOT_SUPPORTED.
+// The elements of all weights; more than 64 bits count is NOT_SUPPORTED.
 Result<int64_t> WeightElements(const AttnDesc& desc);
 
 }  // namespace kiln::api::legacy

@@ -21,7 +21,7 @@ struct FusedConstPack {
 
   int32_t op = 0;
   int32_t bn_mode = CUDNN_BATCHNORM_PER_ACTIVATION;
-  // Which descriptors are set, by label, and cudnnFusedOpsPointerPlaceHolder_t as the client has
+  // The descriptors that are set, by label, and cudnnFusedOpsPointerPlaceHolder_t as the client has
   // it.
   std::array<bool, kConstLabels> is_set = {};
   std::array<int32_t, kConstLabels> placeholders = {};

@@ -13,7 +13,8 @@ namespace {
 
 std::string TypeName(int type) { return NameOf(static_cast<cudnnDataType_t>(type)); }
 
-// Types of data, and the precisions of arithmetic that each takes.
+// A row is a type of data, a precision of arithmetic that it takes, and the first generation of
+// cuDNN that has the pair.
 struct PrecisionRow {
   int type, precision, first_generation;
 };
@@ -142,8 +143,8 @@ graph::RnnAttrs AttrsOf(const RnnDesc& desc) {
   if (!clips) return attrs;
   attrs.clip = true;
   attrs.clip_propagates_nan = desc.clip_nan == CUDNN_PROPAGATE_NAN;
-  // As cuDNN applies them, whatever the data's type. NOTE: GCC 12 at -O2 drops a pair of casts to
-  // float and back.
+  // cuDNN applies the limits as floats, whatever the data's type. NOTE: GCC 12 at -O2 drops a pair
+  // of casts to float and back.
   attrs.clip_lower = RoundTo(DType::kF32, desc.clip_lower);
   attrs.clip_upper = RoundTo(DType::kF32, desc.clip_upper);
   return attrs;

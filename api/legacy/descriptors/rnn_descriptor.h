@@ -33,7 +33,7 @@ struct RnnDesc {
   void* dropout = nullptr;  // the client's descriptor, looked at when a call needs it
 };
 
-// Sequences of RNN data: their lengths are kept beside the numbers.
+// The shape of a batch of sequences. Their lengths, one for each, stand beside the numbers.
 struct RnnDataDesc {
   static constexpr uint64_t kTag = 0x6b696c6e'726e6461;  // "kilnrnda"
   static constexpr std::string_view kName = "cudnnRNNDataDescriptor_t";
@@ -49,23 +49,25 @@ struct RnnDataDesc {
   double FillValue() const;
 };
 
-// The object behind a data descriptor; lengths make it more than a flat struct.
+// Finds the object behind a data descriptor, which is no flat struct because of its lengths.
 Result<const RnnDataDesc*> RnnDataFrom(const void* object, std::string_view name);
 
-// Checks and fills; a failure leaves the descriptor as it was.
+// Checks the arguments and fills the descriptor; a failure leaves the descriptor as it was.
 Status SetRnnData(RnnDataDesc& desc, int type, int layout, int steps, int batch, int width,
                   const int* lengths, const void* fill);
 
-// NOT_INITIALIZED for a descriptor that cudnnSetRNNDescriptor_v8 did not set.
+// Fails with NOT_INITIALIZED for a descriptor that cudnnSetRNNDescriptor_v8 did not set.
 Status CheckSetByV8(const RnnDesc& desc);
-// BAD_PARAM for a descriptor that nothing set.
+// Fails with BAD_PARAM for a descriptor that nothing set.
 Status CheckSet(const RnnDesc& desc);
 
-// The attributes of the network in the tensor graph; without dropout and padding, which calls add.
+// Gives the attributes of the network in the tensor graph, without dropout and padding, which calls
+// add.
 graph::RnnAttrs AttrsOf(const RnnDesc& desc);
-// All parameters; NOT_SUPPORTED where they are more than memory has addresses for.
+// Counts the parameters of the network; fails with NOT_SUPPORTED if they are more than memory has
+// addresses for.
 Result<int64_t> WeightElements(const graph::RnnAttrs& attrs, int64_t input);
-// Pseudo-layers: layers times directions.
+// Counts the pseudo-layers, which are layers times directions.
 int64_t PseudoLayers(const RnnDesc& desc);
 
 }  // namespace kiln::api::legacy

@@ -25,11 +25,11 @@ struct SeqData {
 
   int64_t Extent(int axis) const { return dims[static_cast<size_t>(axis)]; }
   bool is_set() const { return dims[0] > 0; }
-  // Every sequence has as many steps as the container.
+  // True if every sequence has as many steps as the container.
   bool is_full() const;
 };
 
-// BAD_PARAM where `object` is none.
+// The object behind the pointer; BAD_PARAM where `object` is none.
 Result<const SeqData*> SeqDataFrom(const void* object);
 
 // "float, time 4, batch 3, beam 2, vectors of 5", for messages.

@@ -28,7 +28,7 @@ struct TensorDesc {
   Lengths dims = {}, strides = {};
 };
 
-// Packed in the order of its format.
+// A filter, which is packed in the order of its format.
 struct FilterDesc {
   static constexpr uint64_t kTag = 0x6b696c6e'66696c74;  // "kilnfilt"
   static constexpr std::string_view kName = "cudnnFilterDescriptor_t";
@@ -51,7 +51,7 @@ Lengths StridesOfFormat(int format, int rank, const Lengths& dims, int vector);
 std::string Text(const TensorDesc& tensor);
 std::string Text(const FilterDesc& filter);
 
-// From the first element to the last, both included, in elements.
+// The elements from the first to the last, both included.
 int64_t Span(const TensorDesc& tensor);
 
 // Checks and fills the descriptor, which a failure leaves as it was.

@@ -92,9 +92,10 @@ Status CheckSameType(const TensorDesc& x, const TensorDesc& y);
 Status CheckSameStrides(const TensorDesc& x, const TensorDesc& y);
 // The status for functions that have what differs as not supported.
 Status AsNotSupported(Status status);
-// Float, double, half and bfloat16: what there are gradients of.
+// Checks that the type is float, double, half or bfloat16, which are the types that have gradients.
 Status CheckFloat(const TensorDesc& tensor);
-// Error: memory is read and written in place, and the two descriptors do not say the same of it.
+// Checks memory that is read and written in place. Error: the two descriptors do not say the same
+// of it.
 Status CheckInPlace(const void* from, const TensorDesc& x, const void* to, const TensorDesc& y);
 
 }  // namespace kiln::api::legacy

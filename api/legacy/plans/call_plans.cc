@@ -11,7 +11,7 @@
 namespace kiln::api::legacy {
 namespace {
 
-// Whether the engine's notes are such that the wishes allow for it.
+// True if the engine's notes are such that the wishes allow for it.
 bool IsWished(const Session& session, const graph::Graph& graph, int64_t engine,
               const PlanWishes& wishes) {
   if (!wishes.only_fma && !wishes.keeps_bits && !wishes.winograd) return true;
@@ -44,7 +44,7 @@ std::vector<EngineConfig> PlansOf(const Session& session, const graph::Graph& gr
   return configs;
 }
 
-// Whether the configuration takes the graph and is as wished; `least` is lowered to the workspace
+// True if the configuration takes the graph and is as wished; `least` is lowered to the workspace
 // that it needs.
 bool Takes(const Session& session, const graph::Graph& graph, const EngineConfig& config,
            const PlanWishes& wishes, int64_t& least) {

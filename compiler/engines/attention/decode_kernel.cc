@@ -87,7 +87,7 @@ class DecodeKernels {
              32 * tile.warps, lowered);
   }
 
-  // Where splits leave what they have; of one split a word that nobody touches.
+  // Adds the buffers where splits leave what they have; one split gets a word that nobody touches.
   void AddPartial(KernelBuilder& b, Call& call, Block& shared) const {
     if (plan_.splits > 1) {
       call.buffers.push_back(b.Scratch(kStatistics, DType::kF32, false));

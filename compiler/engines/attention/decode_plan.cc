@@ -28,7 +28,8 @@ constexpr int64_t kMostSplits = 256;
 constexpr int64_t kReservedBytes = 1024;  // of shared memory, that the driver takes for each block
 constexpr int kPitchPadding = 8;          // attention_decode.cuh
 
-// Asks for the place of a row.
+// The tensor in memory that rows of an operand are parts of, found in the expression of a row's
+// place.
 Result<RowMemory> RowMemoryOf(const Group& group, const Attention& a, const OperandRows& rows) {
   const Graph& g = group.graph;
   if (NeighboursOf(g, rows.id, rows.depth) != Neighbours::kAligned)
@@ -133,7 +134,7 @@ double SecondsOf(const DecodePlan& p, const Target& target) {
   return seconds;
 }
 
-// That which takes the least time; of equal ones the smallest.
+// The number of splits that takes the least time; of equal ones the smallest.
 int64_t SplitsOf(DecodePlan p, const Target& target) {
   const int64_t most =
       std::clamp<int64_t>(p.problem.keys / (2 * p.tile.keys * p.tile.warps), 1, kMostSplits);

@@ -52,11 +52,11 @@ struct DecodeKnobs {
 
 Result<DecodePlan> DecodePlanOf(const Group& group);
 Status TakeDecodeTile(DecodePlan& plan, const Target& target, const DecodeKnobs& knobs);
-// Elements of a block's shared memory: queries and rings, then what warps have of the result.
+// The elements of a block's shared memory: queries and rings, then what warps have of the result.
 int64_t DecodeSharedElements(const DecodePlan& plan);
 double DecodeSeconds(const DecodePlan& plan, const Target& target);
 
-// The kernels.
+// Writes the kernels.
 void LowerDecode(const Group& group, const Target& target, DecodePlan plan, Lowered& lowered);
 
 }  // namespace kiln::compiler

@@ -104,8 +104,8 @@ class AttentionEngine {
     return lowered;
   }
 
-  // The defaults first, then those that have registers and shared memory for it. The group is
-  // looked at once.
+  // Proposes the defaults first, then the knobs that have registers and shared memory for the
+  // group, which is looked at once.
   static std::vector<Proposal> Propose(const Group& group, const Target& target) {
     std::vector<Proposal> all;
     const Result<Plan> found = Family::PlanOf(group);

@@ -76,7 +76,7 @@ constexpr TileRow kTiles[] = {{64, {128, 128, 2, 4}, {128, 64, 2, 4}, {64, 64, 2
 constexpr TileRow kWideTiles[] = {{64, {128, 64, 2, 4}, {128, 64, 2, 4}, {64, 64, 2, 4}},
                                   {128, {128, 32, 1, 4}, {128, 32, 1, 4}, {64, 32, 2, 4}},
                                   {256, {64, 32, 1, 4}, {64, 32, 1, 4}, {64, 32, 1, 4}}};
-// Where these have no room: the first that has.
+// Tiles for shapes where these have no room: the first that has.
 constexpr AttentionTile kSmallTiles[] = {{128, 32, 2, 8}, {64, 64, 2, 4}, {64, 32, 2, 4},
                                          {64, 32, 1, 4},  {32, 32, 2, 2}, {32, 32, 1, 2},
                                          {16, 32, 1, 1},  {16, 16, 1, 1}};
@@ -123,7 +123,7 @@ int64_t Sm80::SharedBytes(const Plan& p) {
 // and fragments.
 int Accumulators(const Plan& p) { return p.tile.row_tiles() * (p.width + p.tile.keys) / 2; }
 int MostAccumulators(const Plan& p) { return p.problem.reads_by_element ? 160 : 192; }
-// Whether there is room for the fragments of q beside them.
+// True if there is room for the fragments of q beside them.
 bool HoldsQueries(const Plan& p) {
   const int held = p.tile.row_tiles() * p.depth * p.element_bytes() / 8;
   return Accumulators(p) + held <= 160 && !p.problem.reads_by_element &&
@@ -241,8 +241,8 @@ class Schedule {
   bool AddLoad(Call& call, const char* name, const OperandRows& rows) {
     return AddRowsLoad(b_, call, name, to_load_, rows, SharedHeads(b_, a_, rows.id));
   }
-  // Where bytes come to, and the largest absolute values of weights and results; there the bytes
-  // stand for what nobody asks for.
+  // Adds the buffer where bytes come to, and the largest absolute values of weights and results;
+  // the buffer stands for those that nobody asks for.
   void AddBytes(Call& call, Lowered& lowered) {
     to_load_ = b_.Name("bytes");
     call.buffers.push_back(to_load_);

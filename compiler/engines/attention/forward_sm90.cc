@@ -60,16 +60,16 @@ constexpr int kPanelBytes = 64 * 2 * kPanel;  // of what lies beside the scores 
 constexpr RegisterSplit kRegisters[] = {{}, {0, 0, 192}, {24, 240, 176}, {32, 160, 128}};
 // Two groups whose producer has panels beside the scores to ask for, too.
 constexpr RegisterSplit kBesideRegisters = {40, 232, 176};
-// The same where the producer's threads find rows or copy them, which takes addresses. What they
+// Registers where the producer's threads find rows or copy them, which takes addresses. What they
 // spill costs up to a fifth of the time (H100), so that two groups of consumers leave them what
 // they can.
 constexpr RegisterSplit kLoadedRegisters[] = {{}, {0, 0, 192}, {56, 224, 160}, {32, 160, 128}};
 constexpr RegisterSplit kLoadedFreely = {104, 200, 136};
-// Where the producer may have to move rows by pieces, which spills with 56.
+// Registers where the producer may have to move rows by pieces, which spills with 56.
 constexpr RegisterSplit kRaggedRegisters = {88, 208, 160};
 constexpr int kLoadedAlignment = 1024;  // bytes, of what the skeleton lays out
 
-// How operands come and results go.
+// The ways in which operands come and results go.
 enum class Moves : uint8_t { kMaps, kRuns, kThreads };  // by maps; by maps of runs; by threads
 
 // By the deeper of the two operands; `reading` is for graphs whose scores or weights have operands
@@ -218,7 +218,7 @@ OperandRows RowsOfValue(const Graph& g, const Attention& a) {
   return {a.v, g[a.score].rank() - 2, g[a.score].rank() - 1};
 }
 
-// Whether all rows lie in runs that maps read and write; the boxes of k and v follow the tile.
+// True if all rows lie in runs that maps read and write; the boxes of k and v follow the tile.
 bool TakeRuns(const Graph& g, Plan& p) {
   const Attention& a = p.problem.attention;
   const auto q = RunOf(g, RowsOfQuery(g, a)), k = RunOf(g, RowsOfKey(g, a)),
@@ -427,7 +427,8 @@ double Sm90::Seconds(const Plan& plan, const Target& target, bool is_default) {
   return WgmmaSeconds(plan.problem, plan.tile, columns, 2 * columns, kRates, target, is_default);
 }
 
-// Where scores read memory one by one, others than the table's spill.
+// Knobs beside the table's; none where scores read memory one by one, since others than the table's
+// spill.
 std::vector<std::vector<int>> Sm90::Others(const Plan& plan) {
   std::vector<std::vector<int>> all;
   if (plan.problem.reads_by_element) return all;

@@ -314,7 +314,7 @@ void AddLimits(KernelBuilder& b, TensorId scores, const std::vector<ScoreMask>& 
   call.functions.push_back(std::move(f));
 }
 
-// Whether all that hides a score are bounds of its place, so that a row sees the keys between its
+// True if all that hides a score are bounds of its place, so that a row sees the keys between its
 // limits, and no others if what stands for those weighs nothing.
 static bool HasIntervals(const graph::Graph& g, const std::vector<ScoreMask>& masks) {
   return std::ranges::all_of(masks, [&](const ScoreMask& mask) {
@@ -322,7 +322,7 @@ static bool HasIntervals(const graph::Graph& g, const std::vector<ScoreMask>& ma
   });
 }
 
-// Whether some bound hides keys before a place.
+// True if some bound hides keys before a place.
 static bool HidesFirstKeys(const graph::Graph& g, const std::vector<ScoreMask>& masks) {
   return std::ranges::any_of(masks, [&](const ScoreMask& mask) {
     return std::ranges::any_of(BoundsOf(g, mask), [](const IndexBound& bound) {
@@ -418,7 +418,7 @@ bool AttentionFunctions::WriteWeight(Element& e, TensorId bits, bool inside) {
 
 void AttentionFunctions::AddWeight(Call& call) {
   const TensorId bits = SharedBitsOf(g_, a_);
-  // Where known masks let through, those that stand for them once more change nothing.
+  // Selections that repeat known masks change nothing where these let through.
   const int results = a_.largest_weight ? 2 : 1;
   Element inside = Begin("weight", Extra::kBits, results);
   const bool is_more_inside = WriteWeight(inside, bits, true);

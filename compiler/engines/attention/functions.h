@@ -29,7 +29,7 @@ Index ScoreIndex(KernelBuilder& b, tile::Block& out, graph::TensorId tensor,
 // The index of an operand's dims before the last two, for a head of the result, some of which share
 // one of the operand's.
 HeadIndex SharedHeads(KernelBuilder& b, const Attention& attention, graph::TensorId operand);
-// Whether the random bits of eight neighbours of a row are those of one call of Philox: halves by
+// True if the random bits of eight neighbours of a row are those of one call of Philox: halves by
 // their place in a row-major tensor whose rows are whole calls.
 bool SharesPhilox(const graph::Graph& graph, const RandomHalf& random);
 // The value that weights of 8 bits are before selections of 0 in their place.
@@ -41,7 +41,7 @@ tile::Expr Unrounded(tile::Block& out, tile::Expr value);
 // what stands for hidden scores is -inf.
 void AddLimits(KernelBuilder& b, graph::TensorId scores, const std::vector<ScoreMask>& masks,
                tile::Call& call, bool says_only = false);
-// Adds factor; 1 where there is none.
+// Adds function factor; it is 1 where there is none.
 void AddFactor(KernelBuilder& b, graph::TensorId scores, const std::optional<ScoreFactor>& factor,
                tile::Call& call);
 
@@ -56,7 +56,7 @@ class AttentionFunctions {
   // `starts`: products may start from a multiple of the distance (attention_tilt.h).
   void Add(tile::Call& call, graph::TensorId beside = graph::kAbsent, bool of_head = true,
            bool starts = false);
-  // Those of them that see results alone: finish, rows and first.
+  // Adds those of the functions that see results alone: finish, rows and first.
   void AddResults(tile::Call& call);
 
  private:

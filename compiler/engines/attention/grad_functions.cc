@@ -73,7 +73,7 @@ void AttentionGradFunctions::AddScore(Call& call, bool inside) {
   call.functions.push_back(std::move(e.f));
 }
 
-// Whether masks stand between the statistics and the exponential.
+// True if masks stand between the statistics and the exponential.
 bool AttentionGradFunctions::IsShifted() const {
   const GraphView view(g_);
   return !view.Same(view.Producer(a_.exp)->inputs[0], a_.shifted);

@@ -34,7 +34,7 @@ Status CheckScatters(const Graph& g, const AttentionGrad& a) {
   return {};
 }
 
-// Operands, weights and slopes of 8 bits, results of as many or f16.
+// Checks types: operands, weights and slopes of 8 bits, results of as many or f16.
 Status CheckBytes(const Graph& g, const AttentionGrad& a) {
   const DType type = g[a.q].dtype;
   for (const TensorId id : {a.k, a.v, a.dy, a.weight, a.slope})
@@ -135,7 +135,7 @@ std::set<TensorId> ReadByPlace(const Graph& g, const AttentionGrad& a,
   return found;
 }
 
-// The same for all that the gradient makes.
+// Tensors in memory by places of the scores that any node of the gradient is made of.
 std::set<TensorId> ReadByPlace(const Graph& g, const AttentionGrad& a) {
   std::vector<TensorId> pending;
   for (const graph::NodeId n : a.members) {

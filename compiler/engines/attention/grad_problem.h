@@ -1,5 +1,5 @@
-// AttentionGradProblem: what the engines of attention's gradients know of their group, whatever
-// multiplies and loads.
+// AttentionGradProblem: the facts of their group that the engines of attention's gradients share,
+// whatever multiplies and loads.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +21,13 @@ struct AttentionGradProblem {
   int64_t queries = 0, keys = 0, inner = 1, outer = 1, group = 1;
   bool hides_blocks = false;  // some mask has known bounds
   int64_t section = 1;        // parts of heads whose tiles are made at one time
-  // Where k and v have not as many heads, tiles are those of pairs of them, which share heads.
+  // Pairs that share a head of k, and of v: where these have not as many heads, tiles are those of
+  // pairs of them.
   int64_t key_pairs = 1, value_pairs = 1;
   int64_t pairs(bool of_values) const { return of_values ? value_pairs : key_pairs; }
-  // Into how many the heads of q that share one of k and v are divided. Each part has tiles of its
-  // own, whose dk and dv are added up, so that few heads of k and v are blocks enough: by another
-  // kernel, where those of all parts are kept.
+  // The number of parts into which the heads of q that share one of k and v are divided. Each part
+  // has tiles of its own, whose dk and dv are added up, so that few heads of k and v are blocks
+  // enough: by another kernel, where those of all parts are kept.
   int64_t parts = 1;
   bool keeps_parts = false;
   bool adds_parts() const { return parts > 1 || key_pairs > 1 || value_pairs > 1; }
@@ -61,16 +62,17 @@ struct AttentionGradProblem {
   }
 };
 
-// Without tiles. Rows of at most `most_depth`, in whole panels of `panel`; or why not.
+// The problem without tiles, for rows of at most `most_depth`, in whole panels of `panel`; or why
+// there is none.
 Result<AttentionGradProblem> AttentionGradProblemOf(const Group& group, int64_t most_depth,
                                                     int panel, OperandBits bits = OperandBits::k16);
 
-// How many parts take least time at these speeds: tiles go in waves, partial results through
-// memory.
+// Takes the number of parts that takes least time at these speeds: tiles go in waves, partial
+// results through memory.
 void TakeParts(AttentionGradProblem& problem, const Target& target, double flops_per_second,
                double bytes_per_second);
 
-// Sections of about so many bytes of q, dy and sums, with a tile for every multiprocessor.
+// Takes sections of about so many bytes of q, dy and sums, with a tile for every multiprocessor.
 void TakeSection(AttentionGradProblem& problem, int64_t bytes, const Target& target);
 
 // Blocks of sums of dq need no room of their own where rows of f32 that the client keeps are as
@@ -78,17 +80,18 @@ void TakeSection(AttentionGradProblem& problem, int64_t bytes, const Target& tar
 // need no whole blocks, but of zeroes.
 void TakeSumsPlace(AttentionGradProblem& problem, const graph::Graph& graph);
 
-// The numbers of attention_grad_shape.
+// Adds the numbers of attention_grad_shape.
 void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& problem, tile::Call& call);
 
 // The most launches of a gradient: zeroes, sums of rows, the gradients, and what finishes dq.
 constexpr int kAttentionGradKernels = 4;
-// Products, and bytes of sums, of all blocks that no mask hides, at these speeds.
+// The seconds of products, and of bytes of sums, of all blocks that no mask hides, at these speeds.
 double AttentionGradSeconds(const AttentionGradProblem& problem, double flops_per_second,
                             double bytes_per_second);
 
-// Clients who want the same bits each time have dq made as it is stored; the others give f32 sums
-// room in memory, into which NVIDIA's library adds in any order.
+// True if the client keeps sums of dq: it stores dq in f32, and once more as another type. Clients
+// who want the same bits each time have dq made as it is stored; these give f32 sums room in
+// memory, into which NVIDIA's library adds in any order.
 bool KeepsSums(const Group& group);
 
 }  // namespace kiln::compiler

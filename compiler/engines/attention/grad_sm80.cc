@@ -230,8 +230,8 @@ class Schedule {
   bool AddLoad(Call& call, const char* name, const OperandRows& rows) {
     return AddRowsLoad(b_, call, name, to_load_, rows, OwnHeads(b_, rows.id));
   }
-  // Where bytes come to, and the largest absolute values; the bytes stand for those that nobody
-  // asks for.
+  // Adds the buffer where bytes come to, and the largest absolute values; the buffer stands for
+  // those that nobody asks for.
   void AddBytes(Call& call) {
     to_load_ = b_.Name("bytes");
     call.buffers.push_back(to_load_);

@@ -122,7 +122,7 @@ Status TakeMaps(const Graph& g, Plan& p) {
   return {};
 }
 
-// Whether all rows lie in runs that maps read and write.
+// True if all rows lie in runs that maps read and write.
 bool TakeRuns(const Graph& g, Plan& p) {
   for (GradSm90::Rows* of : {&p.q, &p.dy, &p.k, &p.v, &p.dk, &p.dv}) {
     const TensorId id = of->rows.id;
@@ -177,7 +177,8 @@ Result<Plan> GradSm90::PlanOf(const Group& group) {
   const Status maps = TakeMaps(g, p);
   if (!maps.ok() && !TakeRuns(g, p)) return maps;
   if (p.beside != graph::kAbsent) {
-    // Where tensor maps read it, skeletons hand it to scores; elsewhere these read it themselves.
+    // Tensor maps read the tensor beside scores, and skeletons hand it to them; elsewhere scores
+    // read it themselves.
     const auto map = AttentionMapOf(g[p.beside], rank - 2, rank - 1, 64);
     p.reads = !map.ok();
     if (map.ok())
@@ -209,7 +210,7 @@ Status GradSm90::TakeTile(Plan& p, const Target& target, std::span<const int> kn
     for (GradSm90::Rows* of : {&p.q, &p.dy}) SetBox(of->map, of->run, p.queries_tile);
     for (GradSm90::Rows* of : {&p.k, &p.v}) SetBox(of->map, of->run, p.keys_tile);
   }
-  // Where blocks leave no room for what lies beside them, scores read it.
+  // Blocks that leave no room for what lies beside them have scores read it.
   if (p.beside != graph::kAbsent && SharedBytes(p) > target.shared_limit()) {
     p.beside = graph::kAbsent;
     p.reads = true;
@@ -396,13 +397,13 @@ class Schedule {
     }
   }
 
-  // Whether the gradient of the bias is a sum over the dim that is `back` from behind the last one.
+  // True if the gradient of the bias is a sum over the dim that is `back` from behind the last one.
   bool SumsBias(int64_t back) const {
     const Dims &of = g_[plan_.grad.dbias].dims, &scores = g_[plan_.grad.exp].dims;
     const auto rank = static_cast<int64_t>(scores.size());
     return rank >= back && of[rank - back] == 1 && scores[rank - back] > 1;
   }
-  // Whether each block of the sums has a first step, which stores it.
+  // True if each block of the sums has a first step, which stores it.
   bool StoresWholeBias() const {
     return MasksOf(plan_.grad).empty() && (is_ordered_ || (!SumsBias(3) && !SumsBias(4)));
   }
@@ -446,7 +447,7 @@ class Schedule {
 constexpr double kOrderedSpeed = 0.9, kSmallTileSpeed = 0.95;
 constexpr double kWideSpeed = 0.65;  // each product of dq is added for half as many keys
 
-// Those that have registers enough.
+// Other knobs that have registers enough.
 std::vector<std::vector<int>> GradSm90::Others(const Plan& plan) {
   if (!TakesLargeBlocks(plan)) return {{64}};
   return {{64}, {128}};

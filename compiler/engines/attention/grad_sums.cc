@@ -28,7 +28,7 @@ constexpr int kSumsOfThread = 16;  // that get a zero
 
 }  // namespace
 
-// body(out, number) by `count` threads.
+// Writes body(out, number) for `count` threads.
 template <class F>
 void AttentionGradSums::AddEach(KernelBuilder& b, int64_t count, Lowered& lowered, F&& body,
                                 Block first, Block last) const {
@@ -113,7 +113,7 @@ void AttentionGradSums::AddZeroes(Lowered& lowered) const {
   KernelBuilder b = Builder("zeroes where dq and turns are counted");
   const std::string turns = b.Scratch(kTurns, DType::kI32, false);
   const std::string sums = Sums(b, plan_, false);
-  // Those of parts that are added up as they are made.
+  // Sums of parts that are added up as they are made begin with zeroes, too.
   const int64_t parts = plan_.keeps_parts ? 0 : plan_.part_sums() / kSumsOfThread;
   const std::string part_sums = parts > 0 ? b.Scratch(PartSums(plan_), DType::kF32, false) : sums;
   const int64_t count = std::max({zeroes_ / kSumsOfThread, parts, turns_});

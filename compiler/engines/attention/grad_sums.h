@@ -1,5 +1,5 @@
 // AttentionGradSums: the kernels beside the skeletons of attention's gradients: zeroes for what is
-// added to, and what comes of sums, which lie in the order of fragments
+// added to, and the conversion of sums, which lie in the order of fragments
 // (codegen/cuda/device/attention/attention_grad_tiles.cuh).
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace kiln::compiler {
 
-// Kernels of the sums over rows that belong to the gradients, appended.
+// Appends the kernels of the sums over rows that belong to the gradients.
 void AddRowSums(const Group& group, const AttentionGrad& grad, const Target& target,
                 Lowered& lowered);
 
@@ -21,12 +21,12 @@ class AttentionGradSums {
  public:
   // Scratch buffers, of which the last are there where something is summed.
   static constexpr int kTurns = 0, kSums = 1, kBiasSums = 2;
-  // The sums of dq.
+  // The buffer of the sums of dq.
   static std::string Sums(KernelBuilder& b, const AttentionGradProblem& plan, bool is_const) {
     return plan.sums_in_place ? b.Pointer(plan.grad.dq) : b.Scratch(kSums, DType::kF32, is_const);
   }
   static int PartSums(const AttentionGradProblem& plan) { return plan.bias_sums > 0 ? 3 : 2; }
-  // The first behind them.
+  // The number of the first scratch buffer behind them.
   static int Others(const AttentionGradProblem& plan) {
     return PartSums(plan) + (plan.part_sums() > 0 ? 1 : 0);
   }
@@ -52,14 +52,14 @@ class AttentionGradSums {
       if (more > 0) lowered.scratch_bytes.push_back(AlignUp(more, kZeroesOfBlock) * 4);
   }
   void AddBiasZeroes(Lowered& lowered) const;
-  // From elements as they lie, and from the order of fragments.
+  // Make a bias's gradient of its sums: from elements as they lie, or from the order of fragments.
   void AddBiasConversion(Lowered& lowered) const;
   void AddBiasFragments(Lowered& lowered) const;
   void AddZeroes(Lowered& lowered) const;
-  // For 8 bits: the values that the largest absolute values of slopes and results begin with.
+  // Adds the values that the largest absolute values of slopes and results begin with, for 8 bits.
   void AddLargestStarts(Lowered& lowered) const;
   void AddConversion(Lowered& lowered) const;
-  // dk and dv from those of parts.
+  // Makes dk and dv from those of parts.
   void AddPartConversions(Lowered& lowered) const;
 
  private:
@@ -79,7 +79,7 @@ class AttentionGradSums {
   template <class F>
   void AddEach(KernelBuilder& b, int64_t count, Lowered& lowered, F&& body, tile::Block first = {},
                tile::Block last = {}) const;
-  // By whole blocks of so many threads, which all run the body.
+  // Writes a kernel by whole blocks of so many threads, which all run the body.
   template <class F>
   void AddWhole(KernelBuilder& b, int64_t count, int threads, Lowered& lowered, F&& body) const;
   KernelBuilder Builder(const char* what) const;

@@ -7,11 +7,11 @@
 
 namespace kiln::compiler {
 
-// Rows are whole pieces of 16 elements.
+// The bytes of the scratch buffer, whose rows are whole pieces of 16 elements.
 int64_t WidenedBytes(const graph::Graph& graph, const OperandRows& rows);
-// In boxes of 64 columns by `box_rows`.
+// The map of the buffer, in boxes of 64 columns by `box_rows`.
 TensorMapSpec WidenedMap(const graph::Graph& graph, const OperandRows& rows, int box_rows);
-// The kernel that makes them.
+// Adds the kernel that widens the operand.
 void AddWidened(const Group& group, const Target& target, const char* engine,
                 const OperandRows& rows, int scratch, Lowered& lowered);
 

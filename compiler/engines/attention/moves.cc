@@ -18,7 +18,7 @@ using tile::Expr;
 
 namespace {
 
-// Neighbours that are moved together.
+// The neighbours that are moved together.
 int VectorOf(DType type) { return SizeOf(type) == 4 ? 4 : 8; }
 
 bool IsVectorised(const graph::Graph& g, TensorId id, int64_t dim) {
@@ -26,8 +26,8 @@ bool IsVectorised(const graph::Graph& g, TensorId id, int64_t dim) {
   return g[id].dims[static_cast<size_t>(dim)] % vector == 0 && WidestVector(g, {id}, dim) >= vector;
 }
 
-// How a value changes from one place along a dim to the next: 0, whatever it is, or a whole number
-// by 1, or in another way.
+// The change of a value from one place along a dim to the next: 0, whatever it is, or a whole
+// number by 1, or in another way.
 std::optional<int> SlopeOf(const graph::Graph& g, const std::vector<graph::NodeId>& producers,
                            TensorId id, int64_t dim) {
   const Tensor& t = g[id];

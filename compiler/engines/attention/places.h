@@ -1,5 +1,5 @@
-// Where rows of attention's operands and results lie, asked once a row and ahead of its copies: a
-// row of a page waits for its entry of the page table, a row of a ragged tensor for its offsets.
+// The places of rows of attention's operands and results, asked once a row and ahead of its copies:
+// a row of a page waits for its entry of the page table, a row of a ragged tensor for its offsets.
 // Skeletons that copy by threads (codegen/cuda/device/attention/attention_loaded_sm90.cuh) call
 // these.
 #pragma once
@@ -16,7 +16,7 @@ namespace kiln::compiler {
 // starts the asynchronous copy of 8 neighbours, or writes zeroes. Returns whether -2 may be.
 bool AddRowPlaces(KernelBuilder& b, tile::Call& call, const std::string& name,
                   const std::string& memory, const OperandRows& rows, const HeadIndex& heads);
-// The same of a result, with -1 for rows that are stored nowhere: name_place, and
+// Adds the functions for a result, with -1 for rows that are stored nowhere: name_place, and
 // name_piece(values, place, column). -2 is for the function of AddRowsStore.
 bool AddStorePlaces(KernelBuilder& b, tile::Call& call, const std::string& name, graph::TensorId id,
                     const graph::Node* scatter);

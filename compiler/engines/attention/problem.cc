@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kBoxBytes = 128;  // of rows, of tensor maps
 
-// Operands and weights of 8 bits, the result of as many or f16.
+// Checks types: operands and weights of 8 bits, the result of as many or f16.
 Status CheckBytes(const Graph& g, const Attention& a) {
   const DType type = g[a.q].dtype;
   for (const TensorId id : {a.k, a.v, a.weight})
@@ -116,7 +116,7 @@ std::vector<TensorId> OtherInputs(const Graph& g, const Attention& a) {
   return inputs;
 }
 
-// Whether what `id` is read by is a map, place by place, that scores alone are made of.
+// True if what `id` is read by is a map, place by place, that scores alone are made of.
 bool IsBesideScores(const Graph& g, const Attention& a, TensorId id) {
   const Dims &of = g[id].dims, &scores = g[a.score].dims;
   if (g[id].is_virtual || g[id].by_value || SizeOf(g[id].dtype) != 2 || !IsFloat(g[id].dtype) ||

@@ -1,5 +1,5 @@
-// AttentionProblem: what the engines of softmax(q k) v know of their group, whatever multiplies and
-// loads; and what the engines of its gradients ask of theirs as well.
+// AttentionProblem: the facts of their group that the engines of softmax(q k) v share, whatever
+// multiplies and loads; the engines of its gradients ask some of them as well.
 #pragma once
 
 #include <initializer_list>
@@ -10,14 +10,14 @@
 
 namespace kiln::compiler {
 
-// Exact as f32, in which masks may be compared.
+// The most places along a dim, which are exact as f32, in which masks may be compared.
 inline constexpr int64_t kMostAttentionPlaces = int64_t{1} << 23;
 
 struct AttentionProblem {
   Attention attention = {};
   int64_t queries = 0, keys = 0, inner = 1, outer = 1;  // heads of an image; images
   int64_t depth = 0, width = 0;                         // of rows of q and k, of v
-  // Whether anything but the operands has several places along some of the last two dims; along
+  // True if anything but the operands has several places along some of the last two dims; along
   // both.
   bool reads_by_place = false, reads_by_element = false;
   // The one tensor with several places along both, of 16 bits, if maps alone read it, place by
@@ -37,8 +37,8 @@ enum class OperandBits : uint8_t { k16, k16Or8, k32 };
 // (codegen/cuda/device/numbers/eight_bits.cuh); 0 of any other one.
 int EightBits(DType type);
 
-// Rows of at most `most_depth`, operands of one type of 16 (or 8) bits, or f32, scores in f32; or
-// why not.
+// The problem for rows of at most `most_depth`, operands of one type of 16 (or 8) bits, or f32,
+// scores in f32; or why there is none.
 Result<AttentionProblem> AttentionProblemOf(const Group& group, int64_t most_depth,
                                             OperandBits bits = OperandBits::k16);
 
@@ -48,18 +48,18 @@ Result<TensorMapSpec> AttentionMapOf(const graph::Tensor& tensor, int64_t places
                                      int rows);
 
 bool HidesBlocks(const graph::Graph& graph, std::span<const ScoreMask> masks);
-// Whether keys end at a number in memory, the length of a sequence.
+// True if keys end at a number in memory, the length of a sequence.
 bool EndsInMemory(const graph::Graph& graph, std::span<const ScoreMask> masks);
 
-// Whether a tensor beside scores has a head for each, along the dim that is `back` from the last.
+// True if a tensor beside scores has a head for each, along the dim that is `back` from the last.
 bool IsOfEach(const graph::Graph& graph, const AttentionProblem& problem, int64_t back);
 
 // Index type of kernels that count scores by batch, row and column: only what is in memory has
 // larger indices.
 DType IndexTypeInMemory(const graph::Graph& graph);
 
-// How many heads of the result share one head of an operand, along the dim that is `back` from the
-// last.
+// The number of heads of the result that share one head of an operand, along the dim that is `back`
+// from the last.
 int64_t HeadsSharing(const graph::Graph& graph, const Attention& attention, graph::TensorId operand,
                      int64_t back);
 

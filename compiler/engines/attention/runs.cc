@@ -27,7 +27,8 @@ constexpr int32_t kBoxColumns = 64;
 constexpr int64_t kLeastBox = 8;  // rows of 128 bytes after which the swizzle is the same
 constexpr int64_t kPieceByPiece = -(int64_t{1} << 30);
 
-// How a whole number changes from one place to the next along the dim that is `back` from the last.
+// The difference of a whole number from one place to the next along the dim that is `back` from the
+// last.
 std::optional<int64_t> StepOf(const GraphView& view, TensorId id, int64_t back) {
   const graph::Tensor& t = view[id];
   if (back >= t.rank() || t.dims[static_cast<size_t>(t.rank() - 1 - back)] == 1) return 0;
@@ -258,7 +259,8 @@ namespace {
 Expr Min(const Expr& a, const Expr& b) { return tile::Op(ScalarOp::kMin, {a, b}); }
 Expr Max(const Expr& a, const Expr& b) { return tile::Op(ScalarOp::kMax, {a, b}); }
 
-// Where a run begins, how many of its rows there are, and whether a map can have it; null: it can.
+// The beginning of a run, how many of its rows there are, and whether a map can have it; null: it
+// can.
 struct Begin {
   Expr offset, count, is_regular;
 };

@@ -1,6 +1,6 @@
-// Runs of rows that tensor maps read and write though no map has the whole tensor: of ragged
-// tensors a sequence each, of paged ones a page each, of those in memory a head each. What a map of
-// a run is: codegen/cuda/device/attention/attention_runs_sm90.cuh.
+// Runs of rows that tensor maps read and write though no map has the whole tensor: a sequence each
+// of ragged tensors, a page each of paged ones, a head each of those in memory.
+// codegen/cuda/device/attention/attention_runs_sm90.cuh says what a map of a run is.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ struct RowRun {
   // Ragged: the element of each place, and where they end; else absent.
   graph::TensorId places = graph::kAbsent, end = graph::kAbsent;
   bool is_ragged() const { return places != graph::kAbsent; }
-  // Whether some boxes have to be moved without the map.
+  // True if some boxes have to be moved without the map.
   bool has_pieces() const { return is_ragged() || !is_written; }
 };
 
@@ -33,9 +33,9 @@ std::optional<RowRun> RunOf(const graph::Graph& graph, const OperandRows& rows);
 std::optional<RowRun> StoreRunOf(const graph::Graph& graph, graph::TensorId id,
                                  const graph::Node* scatter);
 
-// The map, for rows of `depth` and without a box; or why there is none.
+// The map of a run, for rows of `depth` and without a box; or why there is none.
 Result<TensorMapSpec> MapOfRun(const graph::Graph& graph, const RowRun& run, int64_t depth);
-// With boxes for tiles of `rows` rows, a multiple of 16.
+// Sets boxes for tiles of `rows` rows, a multiple of 16.
 void SetBox(TensorMapSpec& map, const RowRun& run, int64_t rows);
 
 // Adds name_run(head, row, end, result: i32[2] out), see the device file, for boxes of `box` rows.

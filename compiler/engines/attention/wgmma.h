@@ -7,7 +7,7 @@
 
 namespace kiln::compiler {
 
-// Elements of rows of q and k, of v: accumulators and shared memory end there.
+// The most elements of rows of q and k, of v: accumulators and shared memory end there.
 constexpr int kMostWgmmaDepth = 256;
 
 // Domains of knobs, of which the first is what an engine's table says for the depth.
@@ -28,7 +28,7 @@ struct WgmmaTile {
 struct RegisterSplit {
   int producer, consumer, most;
 };
-// Whether `used` registers are there; `width` is the row of v that the sentence names.
+// An error unless `used` registers are there; `width` is the row of v that its sentence names.
 Status CheckRegisters(const WgmmaTile& tile, int used, int width, const RegisterSplit& registers);
 
 // Facts that a skeleton is told of the tile, its registers and its shared memory.
@@ -37,8 +37,8 @@ struct WgmmaLayout {
   int stages;
   int64_t bytes;  // of shared memory
   DType packed;   // of weights, as registers have them in pairs
-  // Whether a tensor lies beside the scores, in how many panels it is copied, and whether each head
-  // and image has its own.
+  // The tensor beside the scores, if there is one: in how many panels it is copied, and whether
+  // each head and image has its own.
   bool has_beside = false;
   int beside_stages = 0;
   bool beside_heads = false, beside_images = false;

@@ -11,7 +11,7 @@ class BlockSums {
   BlockSums(const PassFrame& f, const ThreadColumns& columns, const ThreadSums& sums)
       : f_(f), columns_(columns), sums_(sums) {}
 
-  // A sum is published before its moments.
+  // Publishes reduction r. A sum is published before its moments.
   void Publish(tile::Block& out, size_t r);
 
  private:

@@ -1,6 +1,6 @@
-// PassFrame: what every part of one pass of the columns engine knows, which columns a thread has,
-// and how it walks their places. Parts get the frame and ThreadColumns, and return what they
-// declare.
+// PassFrame: the facts that every part of one pass of the columns engine knows, which columns a
+// thread has, and how it walks their places. Parts get the frame and ThreadColumns, and return what
+// they declare.
 #pragma once
 
 #include <deque>
@@ -34,7 +34,7 @@ struct PassFrame {
   bool is_first() const { return number == 0; }
   // Every other pass walks backwards, in blocks, too: what was read last may still be in the cache.
   bool is_backward() const { return number % 2 == 1; }
-  // Columns that a thread has side by side.
+  // The number of columns that a thread has side by side.
   int columns_of_thread() const { return plan.across ? plan.lanes : 1; }
   // The number of a lane's column among those of the thread.
   tile::Expr ColumnOfLane(const tile::Expr& lane) const { return plan.across ? lane : b.Idx(0); }

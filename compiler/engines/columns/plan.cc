@@ -90,8 +90,7 @@ class Sources {
   std::vector<char> seen_;
 };
 
-// Where there are two passes, the first stores what it has made, if that saves the second one
-// reads.
+// Finds results that the first of two passes stores, if that saves the second one reads.
 void FindEarly(ColumnsPlan& plan) {
   auto& stages = plan.chain.stages;
   const Graph& g = plan.graph();

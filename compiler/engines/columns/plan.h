@@ -32,13 +32,13 @@ struct ColumnsPlan {
   const graph::Graph& graph() const { return chain.row.group.graph; }
   const graph::Node& reduce(size_t r) const { return graph().nodes[chain.row.reduces[r]]; }
   int64_t columns() const { return chain.row.rows; }
-  // Elements of one column that a thread reads at a time.
+  // The elements of one column that a thread reads at a time.
   int elements() const { return across ? 1 : lanes; }
-  // Reductions of a stage in the order in which they can be finished: sums before moments.
+  // The reductions of a stage in the order in which they can be finished: sums before moments.
   std::vector<size_t> InOrder(size_t stage) const;
   bool IsMoment(size_t r) const { return sum_of[r] >= 0; }
   bool HasMoment(size_t r) const;
-  // Whether a sum of the stage adds distances from the first element of its column. Results that
+  // True if a sum of the stage adds distances from the first element of its column. Results that
   // are stored early may lie where that element did.
   bool IsShifted(size_t stage, size_t r) const {
     return stage == 0 && early.empty() && HasMoment(r) && compiler::IsShifted(chain.row, r);
@@ -51,11 +51,11 @@ struct ColumnsKnobs {
   int threads, unroll, splits;  // 0: what suits the group
 };
 
-// How blocks share one pass. A place is a vector of a column, or one element of `lanes` columns;
-// the places of a column are walked in tiles of `walkers * unroll`. Of a pass that reduces, a block
-// takes every splits-th tile, so that all blocks, as many as are resident, are at neighbouring
-// places at a time. Of a pass that stores, blocks are many and have a few tiles behind one another:
-// some read while others write.
+// The way in which blocks share one pass. A place is a vector of a column, or one element of
+// `lanes` columns; the places of a column are walked in tiles of `walkers * unroll`. In a pass that
+// reduces, a block takes every splits-th tile, so that all blocks, as many as are resident, are at
+// neighbouring places at a time. In a pass that stores, blocks are many and have a few tiles behind
+// one another: some read while others write.
 struct ColumnsShape {
   int threads = 256;
   int width = 1;  // threads beside one another, each with its own columns

@@ -1,4 +1,4 @@
-// ThreadSums: what one thread accumulates of its columns in a pass of the columns engine, in
+// ThreadSums: the sums of one thread over its columns in a pass of the columns engine, in
 // registers. A sum with moments counts the places that the thread has added, and adds distances
 // from the first element of its column where x has the bits for it (reduction/moments.h).
 #pragma once
@@ -23,7 +23,7 @@ class ThreadSums {
   tile::Expr Count(size_t r) const { return tile::Load(counts_.at(r), f_.TypeOf(r), f_.b.Idx(0)); }
 
  private:
-  // 1 / n and n * p / (n + p), where the thread has n places and p more come.
+  // The numbers 1 / n and n * p / (n + p), where the thread has n places and p more come.
   struct Weights {
     tile::Expr reciprocal, weight;
   };

@@ -58,27 +58,27 @@ struct GroupedPlan {
   bool has_sums() const;
   int64_t tiles(const Product& product, const GroupedTile& tile) const;  // in clusters
   int64_t tiles(const GroupedTile& tile) const;
-  // Steps after which sums are added to totals; 0: sums are short (accumulation.h).
+  // The steps after which sums are added to totals; 0: sums are short (accumulation.h).
   int folds(const GroupedTile& tile) const;
   int stages(const GroupedTile& tile, const Target& target) const;
   int64_t shared_bytes(const GroupedTile& tile, const Target& target) const;
-  // Clusters that are launched.
+  // The number of clusters that are launched.
   int64_t clusters(const GroupedTile& tile, const Target& target) const;
-  // Tiles of the last turn, where there are turns before it and blocks for two shares of each; else
-  // 0. And how many share one.
+  // The tiles of the last turn, where there are turns before it and blocks for two shares of each;
+  // else 0. shares() says how many share one.
   int64_t shared_tiles(const GroupedTile& tile, const Target& target) const;
   int64_t shares(const GroupedTile& tile, const Target& target) const;
 };
 
-// The group's, or why tensor maps cannot reach its tensors.
+// The plan of a group, or why tensor maps cannot reach its tensors.
 Result<GroupedPlan> GroupedPlanOf(const Group& group);
 
-// Whether the skeleton has this form: registers, shared memory.
+// An error unless the skeleton has this form, by registers and shared memory.
 Status CheckGroupedTile(const GroupedPlan& plan, const GroupedTile& tile, const Target& target);
 
 double GroupedSeconds(const GroupedPlan& plan, const GroupedTile& tile, const Target& target);
 
-// All that are legal, the fastest first.
+// All legal tiles, the fastest first.
 std::vector<GroupedTile> GroupedTiles(const GroupedPlan& plan, const Target& target);
 
 }  // namespace kiln::compiler

@@ -1,6 +1,6 @@
-// MmaContext: what the parts of a contract_mma kernel have in common. kernel.cc makes these structs
-// and hands them, by value or by reference, along the way of the data: panel.h (memory to
-// fragments), main_loop.h (fragments to sums), epilogue.h (sums to the result).
+// MmaContext: the facts that the parts of a contract_mma kernel have in common. kernel.cc makes
+// these structs and hands them, by value or by reference, along the way of the data: panel.h
+// (memory to fragments), main_loop.h (fragments to sums), epilogue.h (sums to the result).
 #pragma once
 
 #include <string>
@@ -18,10 +18,10 @@ struct MmaContext {
   const Contraction& c;  // the product that is made: transposed where the plan is swapped
   const MmaPlan& plan;
 
-  // Products of a warp along each axis of its part of the tile.
+  // The products of a warp along each axis of its part of the tile.
   int warp_tiles_m() const { return plan.tile_m / plan.warps_m / kMmaM; }
   int warp_tiles_n() const { return plan.tile_n / plan.warps_n / kMmaN; }
-  // Steps of the tensor cores along k in one panel.
+  // The steps of the tensor cores along k in one panel.
   int k_steps() const { return plan.depth / plan.mma_depth(); }
   // f32 or i32 accumulators that each thread holds.
   int64_t accumulators() const { return int64_t{warp_tiles_m()} * warp_tiles_n() * 4; }
@@ -38,7 +38,7 @@ struct MmaBlock {
   tile::Expr steps;             // panels of the slice
 };
 
-// A lane, and where its warp's part of the tile begins.
+// A thread's lane, and where its warp's part of the tile begins.
 struct MmaLane {
   tile::Expr lane, warp_m, warp_n;
 };

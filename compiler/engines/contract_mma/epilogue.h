@@ -1,4 +1,4 @@
-// MmaEpilogue: accumulators as the tensor cores leave them, to the result. The four lanes that
+// MmaEpilogue: the way of accumulators from the tensor cores to the result. The four lanes that
 // share a row of fragments exchange columns, so that each has kMmaLine neighbours of one row, and
 // stores them at once: through the group's maps, or as they are where k is in slices. Reductions of
 // the result take in each element on its way.
@@ -42,7 +42,7 @@ class MmaEpilogue {
   ContractionEpilogue maps_;
 };
 
-// How the axes of the product that is made are the contraction's own.
+// The axes of the product that is made, as the contraction's own.
 EpilogueAxes MmaAxes(const MmaContext& context);
 
 }  // namespace kiln::compiler

@@ -90,7 +90,7 @@ class MmaKernel {
     return {reductions_, made_.batch.size(), swapped ? n : m, swapped ? m : n, !swapped};
   }
 
-  // Which tile, and which part of k.
+  // Finds which tile, and which part of k, the block makes.
   MmaBlock Place(Block& body) {
     MmaBlock at;
     at.m_size = b_.Arg("m_size", made_.m.size());

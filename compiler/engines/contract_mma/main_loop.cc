@@ -37,7 +37,7 @@ void MmaMainLoop::Emit(Block& body, const MmaBlock& block, Totals& totals) const
   totals.Finish(body, acc_);
 }
 
-// The first stages - 1 slots.
+// Fills the first stages - 1 slots.
 void MmaMainLoop::Fill(Block& body, const Expr& first_k) const {
   KernelBuilder& b = x_.b;
   Loop(b, body, "stage", b.Idx(x_.plan.stages - 1), Bind::kSerial,

@@ -21,16 +21,16 @@ class MmaRows {
   graph::TensorId tensor() const { return is_a_ ? x_.c.a : x_.c.b; }
   tile::Expr At(const tile::Expr& local) const { return first_ + local; }
   tile::Expr Exists(const tile::Expr& row) const { return tile::Lt(row, size_); }
-  // "m" or "n".
+  // The axis in names: "m" or "n".
   const char* name() const { return is_a_ ? "m" : "n"; }
 
-  // Where splitting a row into its dims takes divisions, the block does that once:
-  // places[dim][row]. True if it did, so that a barrier has to follow.
+  // Writes places[dim][row] once a block, where splitting a row into its dims takes divisions. True
+  // if it did, so that a barrier has to follow.
   bool WritePlaces(tile::Block& body);
   // The dims of row `row`, which is row `local` of the tile.
   Index Dims(tile::Block& out, const tile::Expr& local, const tile::Expr& row) const;
   Index Unravel(tile::Block& out, const tile::Expr& row) const;
-  // Where the operand has the element of these dims of a row and of k.
+  // The place where the operand has the element of these dims of a row and of k.
   Operand Element(tile::Block& out, const Index& row, const Index& k) const;
 
  private:
@@ -52,7 +52,7 @@ class OperandPanel {
 
   bool is_async() const { return path_ != OperandPath::kElements; }
   const std::string& fragments() const { return fragments_; }
-  // Elements of the fragments of one step of k.
+  // The elements of the fragments of one step of k.
   int64_t fragment_elements() const;
 
   void Allocate(tile::Block& body);
@@ -62,14 +62,14 @@ class OperandPanel {
 
   // Starts the asynchronous copies of a whole panel, whose k begins at first_k, into a slot.
   void Start(tile::Block& out, const tile::Expr& first_k, const tile::Expr& slot) const;
-  // The same for a panel that comes by elements, which are there when it is done.
+  // Copies a panel that comes by elements, which are there when it is done.
   void CopyElements(tile::Block& out, const tile::Expr& first_k, const tile::Expr& slot) const;
   // A panel that comes by elements has as many parts as there are steps of k but the last. Returns
   // the registers that the part is read into, from which WritePart takes it to its slot.
   std::string ReadPart(tile::Block& out, const tile::Expr& part, const tile::Expr& first_k) const;
   void WritePart(tile::Block& out, const tile::Expr& part, const tile::Expr& slot,
                  const std::string& staged) const;
-  // Fragments of step `kk` of a slot's panel, into half `half` of the registers.
+  // Loads the fragments of step `kk` of a slot's panel into half `half` of the registers.
   void LoadFragments(tile::Block& out, const tile::Expr& half, const tile::Expr& slot,
                      const tile::Expr& kk) const;
 

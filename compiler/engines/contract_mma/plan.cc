@@ -16,7 +16,7 @@ using graph::Node;
 using graph::Tensor;
 using graph::TensorId;
 
-// Accumulators of a warp, by what registers hold beside fragments and addresses.
+// The most accumulators of a warp, by what registers hold beside fragments and addresses.
 constexpr int kWarpTile = 64 * 64;
 // Accumulators of a thread that has as many totals beside them, and elements on their way or not.
 constexpr int kFoldedAccumulators = 64, kFoldedBesideElements = 32;
@@ -39,7 +39,7 @@ bool WalksM(const Graph& g, const Node& node) {
   return !ChannelsLast(y) && y.strides[rank - 1] == 1;
 }
 
-// Whether `chunk` neighbours along `dim`, from a multiple of it on, are 16 aligned bytes; an axis
+// True if `chunk` neighbours along `dim`, from a multiple of it on, are 16 aligned bytes; an axis
 // walks `extent` of them.
 bool IsWide(const Graph& g, TensorId id, int64_t dim, int64_t extent, DType type) {
   const Tensor& t = g[id];

@@ -1,5 +1,5 @@
-// MmaPlan: what contract_mma makes of a group and knob values. Any combination of legal values is a
-// legal plan: what does not fit (shared memory, registers, the length of k) is taken back to the
+// MmaPlan: the plan of contract_mma for a group and knob values. Any combination of legal values is
+// a legal plan: what does not fit (shared memory, registers, the length of k) is taken back to the
 // next that does. Used by the engine's cost model and its schedule.
 #pragma once
 
@@ -13,7 +13,7 @@ enum MmaKnob { kMmaTileM, kMmaTileN, kMmaDepth, kMmaStages, kMmaWarps, kMmaSplit
 
 enum class SplitForm : uint8_t { kOrdered, kAtomic };
 
-// How an operand comes to its panel in shared memory.
+// The way of an operand to its panel in shared memory.
 enum class OperandPath : uint8_t {
   kDepth,     // 16-byte asynchronous copies along k; panel [rows][k]
   kRows,      // the same along m or n; panel [k][rows], fragments transposed
@@ -54,7 +54,7 @@ DType MmaType(DType operand, const Target& target);
 
 MmaPlan PlanMma(const Group& group, const Target& target, std::span<const int> knobs);
 
-// Shared memory that a block of the plan's kernel uses.
+// The shared memory that a block of the plan's kernel uses.
 int64_t SharedBytesOf(const Group& group, const MmaPlan& plan);
 
 }  // namespace kiln::compiler

@@ -18,12 +18,12 @@ class MmaSlices {
       : group_(group), target_(target), x_(context) {}
 
   bool exist() const { return x_.plan.splits > 1; }
-  // The scratch buffer, and its clearing where slices add to it.
+  // Makes the scratch buffer, and clears it where slices add to it.
   void Prepare(Lowered& lowered) const;
   // Stores kMmaLine accumulators from (m, n) on.
   void Store(tile::Block& out, const MmaBlock& block, const tile::Expr& m, const tile::Expr& n,
              const std::string& line);
-  // The second kernel.
+  // Appends the second kernel.
   void Sum(const EpilogueAxes& axes, Lowered& lowered) const;
 
  private:

@@ -1,6 +1,6 @@
-// SimtContext: what the parts of contract_simt's GPU kernel have in common. gpu.cc makes these
-// structs and hands them along the way of the data: panel.h (memory to panels), gpu.cc (panels to
-// sums), epilogue.h (sums to the result).
+// SimtContext: the facts that the parts of contract_simt's GPU kernel have in common. gpu.cc makes
+// these structs and hands them along the way of the data: panel.h (memory to panels), gpu.cc
+// (panels to sums), epilogue.h (sums to the result).
 #pragma once
 
 #include "compiler/engines/contract_simt/schedules.h"
@@ -22,7 +22,7 @@ struct SimtContext {
   int stride_m() const { return shape.m / (patch.per_m / patch.lane); }
   int stride_n() const { return shape.n / (patch.per_n / patch.lane); }
   int warps_n() const { return patch.across(shape.n) / patch.lanes_n; }
-  // Where element `slot` of a thread's pieces stands, from the thread's first place on.
+  // The place of element `slot` of a thread's pieces, from the thread's first place on.
   tile::Expr Spread(const tile::Expr& slot, int stride) const {
     return slot / b.Idx(patch.lane) * b.Idx(stride) + slot % b.Idx(patch.lane);
   }

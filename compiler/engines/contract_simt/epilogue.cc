@@ -21,7 +21,7 @@ SimtEpilogue::SimtEpilogue(const SimtContext& context, const SimtBlock& block,
   FindVector();
 }
 
-// Whether the first output can be written in pieces of `lane` along n, or along m.
+// Finds out whether the first output can be written in pieces of `lane` along n, or along m.
 void SimtEpilogue::FindVector() {
   const graph::Graph& g = x_.b.graph();
   if (graph::Outputs(g).empty()) return;
@@ -41,7 +41,7 @@ void SimtEpilogue::FindVector() {
   }
 }
 
-// Whether `x`, of the output's dims or broadcast to them, moves in pieces too.
+// True if `x`, of the output's dims or broadcast to them, moves in pieces too.
 bool SimtEpilogue::MovesWide(const Tensor& x) const {
   const int lane = x_.patch.lane;
   if (x.by_value || x.strides[vector_dim_] != 1 || x.dims[vector_dim_] == 1) return false;

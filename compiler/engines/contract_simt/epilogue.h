@@ -13,7 +13,7 @@ class SimtEpilogue {
   SimtEpilogue(const SimtContext& context, const SimtBlock& block, const SimtThread& thread,
                std::string acc, TileReductions* reductions);
 
-  // Whether pieces lie along m.
+  // True if pieces lie along m.
   bool rows_innermost() const { return rows_innermost_; }
 
   void DeclareReductions(tile::Block& body);

@@ -19,12 +19,12 @@ class SimtPanel {
   void Allocate(tile::Block& body);
   // Names what stays the same over all steps.
   void Enter(tile::Block& body, const SimtBlock& block);
-  // Memory to registers, for the step that begins at first_k.
+  // Reads memory to registers, for the step that begins at first_k.
   void Read(tile::Block& out, const tile::Expr& first_k) const;
-  // Registers to panel `which` of the two.
+  // Writes registers to panel `which` of the two.
   void Write(tile::Block& out, const tile::Expr& which) const;
 
-  // Where a thread's first place stands in panel `which`.
+  // The place of a thread's first element in panel `which`.
   tile::Expr Corner(tile::Block& out, const tile::Expr& which, const tile::Expr& thread) const;
   // The thread's places at depth kk as registers: `size` of them, in pieces `stride` apart.
   std::string Fragment(tile::Block& out, const tile::Expr& kk, const tile::Expr& corner, int size,

@@ -11,10 +11,10 @@ struct SimtKnobs {
   int slices;  // of k; 0 for as many as fill the GPU
 };
 
-// How the threads of a block stand over its tile. A thread makes per_m x per_n places, in pieces of
-// `lane` neighbours (16 bytes of the accumulator's type) along both axes; pieces of one thread are
-// apart by what the whole block covers, so that neighbouring threads read neighbouring 16 bytes of
-// a panel.
+// The places of the threads of a block over its tile. A thread makes per_m x per_n places, in
+// pieces of `lane` neighbours (16 bytes of the accumulator's type) along both axes; pieces of one
+// thread are apart by what the whole block covers, so that neighbouring threads read neighbouring
+// 16 bytes of a panel.
 //
 //   128x128, f32, 256 threads       warp: 4 x 8 threads
 //     t0 t1 … t15 t0 t1 … t15        each ti is 4 columns; rows are dealt likewise
@@ -28,9 +28,9 @@ struct SimtPatch {
 };
 SimtPatch PatchOf(const SimtKnobs& knobs, DType accumulator);
 
-// Shared memory of two panels of each operand, and of what warps have reduced.
+// The shared memory of two panels of each operand, and of what warps have reduced.
 int64_t SimtSharedBytes(const SimtKnobs& knobs, DType accumulator, int reductions);
-// 1 where the result is reduced: that needs whole sums.
+// The number of slices of k; 1 where the result is reduced, which needs whole sums.
 int64_t SimtSlices(const Group& group, const Target& target, const SimtKnobs& knobs);
 
 Lowered LowerSimtGpu(const EpilogueReductions& group, const Target& target, const SimtKnobs& knobs);

@@ -40,7 +40,7 @@ inline constexpr KnobRow kSm90Knobs[] = {
     {.name = "stream_k", .cudnn_type = kKnobStreamK, .domain = kSm90StreamDomain},
     {.name = "fill", .cudnn_type = kKnobKernelConfig, .domain = kSm90FillDomain},
 };
-// With two terms tiles are of half the size: the default is another one.
+// The knobs with two terms, where tiles are of half the size: the default is another one.
 inline constexpr int kSm90RightDomain3xTf32[] = {128, 256, 192, 160, 96, 64, 32};
 inline constexpr KnobRow kSm90Knobs3xTf32[] = {
     kSm90Knobs[0],
@@ -53,21 +53,21 @@ inline constexpr KnobRow kSm90Knobs3xTf32[] = {
     kSm90Knobs[7],
     kSm90Knobs[8]};
 
-// Whether what a thread stores at once are neighbours along right. Slices lie along left whatever
+// True if what a thread stores at once are neighbours along right. Slices lie along left whatever
 // the result does, and so does what is added up by a cluster or reduced on the way.
 bool StoresAlongRight(const Sm90Plan& plan, const Sm90Tile& tile);
 
 // The result's dim along left.
 int64_t LeftDim(const Group& group, const Sm90Plan& plan);
 
-// Asks for one tile after the other of a group, which is planned once.
+// A model that is asked for one tile after the other of a group, which is planned once.
 class Sm90TileModel {
  public:
   Sm90TileModel(const Group& group, const Target& target, const Sm90Plan& plan);
 
-  // With what follows from the group.
+  // The tile of the knobs, with what follows from the group.
   Sm90Tile Tile(Sm90Tile knobs) const;
-  // kNoSeconds where the tile is not legal.
+  // The seconds of a tile; kNoSeconds where it is not legal.
   double Seconds(const Sm90Tile& tile) const;
 
  private:
@@ -94,7 +94,7 @@ class Sm90TileModel {
 std::vector<Sm90Tile> UsefulSm90Tiles(const Sm90Plan& plan, const Target& target,
                                       const Sm90TileModel& model);
 
-// Proposal::preference of a tile.
+// The preference of a tile, as in Proposal::preference.
 int Sm90Preference(const Sm90Plan& plan, const Sm90Tile& tile);
 
 }  // namespace kiln::compiler

@@ -19,7 +19,7 @@ struct RegisterRow {
   int producer, consumer;
 };
 constexpr RegisterRow kRegisters = {40, 232};
-// Where operands do not lie along k: a warp of the producer holds a panel.
+// Registers where operands do not lie along k: a warp of the producer holds a panel.
 constexpr RegisterRow kTurningRegisters = {72, 216}, kSplittingRegisters = {88, 208};
 
 const RegisterRow& RegistersOf(const Sm90Plan& plan) {
@@ -165,7 +165,7 @@ class Sm90Kernel {
   // Clusters that run at a time.
   int64_t Slots() const { return std::max(1, x_.target.multiprocessors / x_.tile.cluster); }
 
-  // Whether every tile of a block has the same places of left.
+  // True if every tile of a block has the same places of left.
   bool KeepsSums() const {
     return x_.tile.direct && x_.plan.batches == 1 && x_.plan.phases.empty() &&
            x_.plan.left_size <= int64_t{x_.tile.left} * x_.tile.cluster;

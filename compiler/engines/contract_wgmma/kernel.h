@@ -13,7 +13,7 @@
 
 namespace kiln::compiler {
 
-// The tile is legal.
+// Writes the kernels for a legal tile.
 Lowered LowerSm90(const Group& group, const Target& target, const Sm90Plan& plan,
                   const Sm90Tile& tile);
 
@@ -29,18 +29,18 @@ struct Sm90Context {
   const Sm90Tile& tile;
 
   DType accumulator() const { return plan.type == DType::kI8 ? DType::kI32 : DType::kF32; }
-  // Results go by tensor map, each to the map of its phase.
+  // True if results go by tensor map, each to the map of its phase.
   bool is_phased() const { return tile.direct && !plan.phases.empty(); }
   EpilogueAxes axes() const;
 };
 
-// Neighbours that the skeleton hands over at once where results do not go by tensor map.
+// The neighbours that the skeleton hands over at once where results do not go by tensor map.
 constexpr int kSm90Vector = 8;
 
 // Adds the members of the skeleton's shape to the call; returns the number of tiles, in clusters.
 int64_t AddSm90Shape(const Sm90Context& x, tile::Call& call);
 
-// The results by tensor maps, and the epilogue as two functions of an accumulator.
+// Adds the results by tensor maps, and the epilogue as two functions of an accumulator.
 void AddSm90DirectOutput(const Sm90Context& x, tile::Call& call);
 
 // Function store(values: f32[8], batch, split, left, right), which takes 8 neighbours of a tile

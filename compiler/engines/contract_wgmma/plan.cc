@@ -57,7 +57,7 @@ class Planner {
  private:
   bool TakesOuter() const { return SizeOf(plan_.type) > 1; }
 
-  // Which axis of a matrix operand a tensor map can have innermost.
+  // True if a map can have the operand's own axis innermost, false if k, an error if neither.
   Result<bool> IsOuterMajor(const Tensor& t, MapDim outer, MapDim k) const {
     const bool along_k = k.stride == 1 || k.extent == 1;
     if (along_k && (outer.extent == 1 || IsMapAligned(outer.stride, t.dtype))) return false;
@@ -303,7 +303,7 @@ class Planner {
     return true;
   }
 
-  // Whether memory has the pixels of all images, or those of each, in one row.
+  // True if memory has the pixels of all images, or those of each, in one row.
   static bool IsOneMatrix(const Tensor& t) { return IsLinear(t, PixelDims(t, true)); }
   static bool IsMatrixByImage(const Tensor& t) { return IsLinear(t, PixelDims(t, false)); }
 

@@ -61,23 +61,23 @@ struct Sm90Plan {
   Dims phases = {};  // and how many there are along each spatial dim
 
   int depth() const { return row_bytes / SizeOf(type); }  // elements along k of one step
-  // Elements of an outer-major operand in one row of shared memory, of 128 bytes.
+  // The elements of an outer-major operand in one row of shared memory, of 128 bytes.
   int panel() const { return 128 / SizeOf(type); }
   // wgmma takes 32-bit elements from shared memory along k only: left goes through registers, with
-  // its rows in another order, right is turned.
+  // its rows in another order, and right is turned.
   bool moves_rows() const { return left.is_outer && SizeOf(type) == 4; }
   bool turns_right() const { return right.is_outer && SizeOf(type) == 4; }
   bool has_empty_phases() const { return tap_phases < NumElements(phases); }
   bool has_uneven_phases() const { return all_steps < k_steps * NumElements(phases); }
-  // Two terms go the same ways.
+  // Operands of two terms go the same ways.
   bool left_in_registers() const { return moves_rows() || terms == 2; }
   bool prepares_right() const { return turns_right() || terms == 2; }
 };
 
-// The plan, or why the tensors cannot be read by tensor maps.
+// The plan of a group, or why the tensors cannot be read by tensor maps.
 Result<Sm90Plan> PlanSm90(const Group& group, int terms = 1);
 
-// Types that boxes of results have: f16, bf16 and f32.
+// True for types that boxes of results have: f16, bf16 and f32.
 bool IsBoxType(DType type);
 
 // A tensor of the result's dims and such a type as a matrix {left, right}, for what is stored or
@@ -85,7 +85,8 @@ bool IsBoxType(DType type);
 Result<TensorMapSpec> PlanSm90Matrix(const Group& group, graph::TensorId tensor,
                                      const Sm90Plan& plan);
 
-// A tensor of the result's dims where the plan has phases: the pixels of each, phase 0 first.
+// The maps of a tensor of the result's dims where the plan has phases: the pixels of each, phase 0
+// first.
 Result<std::vector<TensorMapSpec>> PlanSm90Phases(const graph::Tensor& tensor,
                                                   const Sm90Plan& plan);
 

@@ -88,7 +88,7 @@ int64_t StagingBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& t
   return kSm90Groups * bytes;
 }
 
-// Whether some worker has a part of a tile, and the skeleton has the rest of the form.
+// True if some worker has a part of a tile, and the skeleton has the rest of the form.
 bool IsLegalStream(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target) {
   if (tile.ping_pong || tile.split_cluster > 1 || tile.reductions > 0 || tile.slot() > 0)
     return false;

@@ -32,7 +32,7 @@ struct Sm90Tile {
   int right_lanes = 0;
 
   bool splits() const { return split_k > 1 && !stream; }  // into equal parts
-  // Boxes of full operands, of which some become results'; 0 where results have buffers alone.
+  // The boxes of full operands, of which some become results'; 0 where results have buffers alone.
   int slot() const { return full > 0 || results > 1 ? std::max(full, results) : 0; }
   int slices() const { return stream ? 1 : split_k / split_cluster; }  // that go through memory
   // Two consumer groups stand side by side along left, or along right where left has only 64 rows.
@@ -47,29 +47,29 @@ Sm90Tile TileOf(std::span<const int> knobs);
 std::vector<int> KnobsOf(const Sm90Tile& tile);
 
 int64_t StageBytes(const Sm90Plan& plan, const Sm90Tile& tile);
-// Columns of one box of a direct store.
+// The columns of one box of a direct store.
 int BoxColumns(const Sm90Tile& tile);
-// Boxes in shared memory for each group: of results, or of full operands that results replace.
+// The boxes in shared memory for each group: of results, or of full operands that results replace.
 int BuffersOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
-// As many as fit, at most 8.
+// The number of stages: as many as fit, at most 8.
 int StagesOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 int64_t SharedBytes(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 
-// Tiles of the result, in clusters.
+// The number of tiles of the result, in clusters.
 int64_t TilesOf(const Sm90Plan& plan, const Sm90Tile& tile);
-// Clusters that the steps of a stream are dealt to.
+// The number of clusters that the steps of a stream are dealt to.
 int64_t StreamWorkers(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 
-// Steps after which a sum is added to a second set of accumulators; 0 where sums are short, or not
-// so long that a tile without room for the set is not right, or integers, or of two terms, which
-// are short always. Filter gradients have the set wherever there is room, so that the kernel does
-// not follow from the batch size.
+// The steps after which a sum is added to a second set of accumulators; 0 where sums are short, or
+// not so long that a tile without room for the set is not right, or integers, or of two terms,
+// which are short always. Filter gradients have the set wherever there is room, so that the kernel
+// does not follow from the batch size.
 int FoldsOf(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 
 // The tile with as few columns as leave room for that set; others are as they are.
 Sm90Tile WithRoomForTotals(const Sm90Plan& plan, Sm90Tile tile, const Target& target);
 
-// Whether the skeleton has this form for the plan: registers, wgmma's shapes, whole panels.
+// True if the skeleton has this form for the plan: registers, wgmma's shapes, whole panels.
 bool IsLegal(const Sm90Plan& plan, const Sm90Tile& tile, const Target& target);
 
 // Modelled seconds of all launches, the sum of splits included; `floor_bytes` is what memory must

@@ -51,12 +51,12 @@ struct Contraction {
   Walks walks = {};
 };
 
-// Whether `lanes` neighbours along an axis, from a multiple of `lanes` on, are neighbours in memory
+// True if `lanes` neighbours along an axis, from a multiple of `lanes` on, are neighbours in memory
 // too, aligned to their size: the tensor can be read or written that many at a time. `walked` is
 // the row of Walks for the two.
 bool IsWideAlong(const graph::Tensor& tensor, const Axis& axis, const Dims& walked, int lanes);
 
-// Whether a tensor of a convolution is contiguous along dim 1.
+// True if a tensor of a convolution is contiguous along dim 1.
 bool ChannelsLast(const graph::Tensor& t);
 
 Contraction DescribeContraction(KernelBuilder& b, const graph::Node& node);

@@ -26,7 +26,7 @@ struct ConvShape {
 
   bool is_dgrad() const { return op == graph::GraphOp::kConvDgrad; }
   bool is_wgrad() const { return op == graph::GraphOp::kConvWgrad; }
-  // Products that a result of fprop or dgrad is the sum of, at most.
+  // The most products that a result of fprop or dgrad is the sum of.
   int64_t Products() const { return (is_dgrad() ? filters : channels) * NumElements(taps); }
   // The tap's index in w: the filter is rotated in convolution mode.
   int64_t FilterTap(int64_t axis, int64_t tap) const { return flip ? taps[axis] - 1 - tap : tap; }
@@ -36,9 +36,10 @@ struct ConvShape {
 bool IsConvolution(const Group& group);
 ConvShape ShapeOf(const Group& group);
 
-// Whether a tensor is read from memory as it is, and begins at 16 aligned bytes.
+// True if a tensor is read from memory as it is, and begins at 16 aligned bytes.
 bool InMemoryAligned(const Group& group, graph::TensorId id);
-// Whether its neighbours along dim 1 moreover come by `chunk` elements that are 16 aligned bytes.
+// True if neighbours of such a tensor along dim 1 moreover come by `chunk` elements that are 16
+// aligned bytes.
 bool ComesByPieces(const Group& group, graph::TensorId id, int64_t chunk);
 
 struct TapAt {

@@ -56,7 +56,7 @@ class ViewedOperands {
     found_.push_back(id);
     return true;
   }
-  // Whether `id` is computed from a product. Each tensor is asked once: one that was had none.
+  // True if `id` is computed from a product. Each tensor is asked once: one that was had none.
   bool Depends(TensorId id) {
     if (id == graph::kAbsent || asked_[id] != 0) return false;
     asked_[id] = 1;
@@ -81,7 +81,7 @@ bool IsRowOperand(const Tensor& t, int64_t dim, int64_t rank) {
   return true;
 }
 
-// Whether the spatial dims of a tensor are one, all of them in a row of memory, or have one place.
+// True if the spatial dims of a tensor are one, all of them in a row of memory, or have one place.
 bool IsFlat(const Tensor& t, const Tensor& y) {
   bool same = t.rank() == y.rank(), one = same;
   for (int64_t d = 2; same && d < y.rank(); ++d) one &= t.dims[d] == 1;
@@ -176,7 +176,7 @@ ContractionEpilogue::ContractionEpilogue(const Group& group, KernelBuilder& b, c
   const graph::Graph& g = group.graph;
   const Tensor& y = g[c.out];
   const bool is_matmul = ContractionOf(group).op == GraphOp::kMatmul;
-  // Where an axis walks several dims, the innermost of them is the one with neighbours in memory.
+  // An axis that walks several dims has neighbours in memory along the innermost of them.
   dim_ = is_matmul ? (axes_.left_is_a ? y.rank() - 2 : y.rank() - 1)
                    : (axes_.left_is_a ? y.rank() - 1 : 1);
   left_size_ = b.Arg("left_size", axes_.left_size);
@@ -308,7 +308,7 @@ void ContractionEpilogue::Apply(Block& out, const Expr& accumulator, const Regis
                                 const std::vector<TensorId>& also) {
   const graph::Graph& g = group_.graph;
   const TensorId y = graph::Outputs(g)[0];
-  // Where an element stands does not matter any more.
+  // The place of an element does not matter any more.
   const Index at(static_cast<size_t>(g[y].rank()), b_.Idx(0));
   ValueScope values(b_, out);
   const auto bind = [&](const std::vector<TensorId>& inputs, const std::string& from) {

@@ -10,7 +10,7 @@
 
 namespace kiln::compiler {
 
-// How left and right make up the contraction's m and n.
+// The axes left and right as the contraction's m and n.
 struct EpilogueAxes {
   bool left_is_a = false;  // left is m, right is n; else the other way round
   int64_t left_size = 0;
@@ -30,12 +30,12 @@ std::vector<graph::TensorId> FullOperands(const graph::Graph& graph, const graph
 
 inline constexpr size_t kMostFullResults = 2;
 
-// Whether ContractionEpilogue can work by rows; with full operands there may be two results.
+// True if ContractionEpilogue can work by rows; with full operands there may be two results.
 bool AppliesByRow(const graph::Graph& graph, const graph::Node& contraction, int64_t dim,
                   bool with_full = false);
 
-// How results that are contiguous along right are stored: a convolution's pixels (NCHW), or a
-// matmul's narrow dim.
+// The way in which results that are contiguous along right are stored: a convolution's pixels
+// (NCHW), or a matmul's narrow dim.
 struct PixelVectors {
   int64_t dim = 0;   // along which neighbours lie: the innermost that has any
   int lanes = 1;     // as ContractionEpilogue::lanes
@@ -48,13 +48,14 @@ class ContractionEpilogue {
   ContractionEpilogue(const Group& group, KernelBuilder& b, const Contraction& c,
                       EpilogueAxes axes);
 
-  // How many neighbours along left (or right) can be stored at once: 1 to 8, a power of two.
+  // The number of neighbours along left (or right) that can be stored at once: 1 to 8, a power of
+  // two.
   int lanes() const { return lanes_; }
   bool along_right() const { return axes_.along_right; }
 
-  // Where AppliesByRow says that every element of the one output follows from its accumulator,
-  // values of its left index (a bias, a scale, a scalar) and those of full operands at its own
-  // place, Rows and Apply do what Store does.
+  // The epilogue by rows, where AppliesByRow says that every element of the one output follows from
+  // its accumulator, values of its left index (a bias, a scale, a scalar) and those of full
+  // operands at its own place: Rows and Apply then do what Store does.
   int row_operands() const { return static_cast<int>(row_inputs_.size()); }
   // operands[i] = the value of row operand i at `left`, 0 outside.
   void Rows(tile::Block& out, const tile::Expr& batch, const tile::Expr& left,
@@ -80,7 +81,7 @@ class ContractionEpilogue {
              const tile::Expr& phase = nullptr, const Taken& taken = {});
 
  private:
-  // `place` of an axis, whose first dim is `image` where there is one.
+  // The index of `place` of an axis, whose first dim is `image` where there is one.
   Index InImage(tile::Block& out, const tile::Expr& place, const Axis& axis,
                 const tile::Expr& image, const std::string& name);
   Index LeftIndex(tile::Block& out, const tile::Expr& left, const tile::Expr& image,

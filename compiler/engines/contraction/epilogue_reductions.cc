@@ -98,7 +98,7 @@ bool JoinsContraction(const graph::Graph& g, const Node& contraction, const Dims
     const bool grouped = x[1] != w[1];
     if (w[1] <= kFewChannels || (grouped && w[1] <= kFewOfGroup)) return false;
   }
-  // The same goes for others with fewer tiles than multiprocessors.
+  // Other contractions with fewer tiles than multiprocessors are joined by none, either.
   constexpr int64_t kTile = 128 * 128, kLongSum = 1024;
   const ContractionSizes size = SizesOf(g, contraction);
   if (size.k >= kLongSum && size.batch * size.m * size.n < kTile * target.multiprocessors)

@@ -19,22 +19,22 @@
 
 namespace kiln::compiler {
 
-// Which of a contraction's axes a reduction of its result keeps: at most one of m and n.
+// The axes of a contraction that a reduction of its result keeps: at most one of m and n.
 struct KeptAxes {
   bool batch = false, m = false, n = false;
 };
 
-// Nothing where the reduction to `result` dims does not keep or reduce whole axes, or changes
-// nothing.
+// The kept axes of a reduction to `result` dims; nothing where it does not keep or reduce whole
+// axes, or changes nothing.
 std::optional<KeptAxes> KeptAxesOf(const graph::Graph& graph, const graph::Node& contraction,
                                    const Dims& result);
 
-// Whether a reduction of the contraction's result to these dims should be in its group: the
+// True if a reduction of the contraction's result to these dims should be in its group: the
 // engines that take it then are as fast as without it.
 bool JoinsContraction(const graph::Graph& graph, const graph::Node& contraction, const Dims& result,
                       const Target& target);
 
-// Reductions in a group.
+// The number of reductions in a group.
 int CountReductions(const Group& group);
 
 struct EpilogueReduction {
@@ -61,7 +61,7 @@ class EpilogueReductions {
   const std::vector<EpilogueReduction>& list() const { return list_; }
   bool empty() const { return list_.empty(); }
   int count() const { return static_cast<int>(list_.size()); }
-  // Nodes that are, or wait for, a reduction.
+  // True for nodes that are, or wait for, a reduction.
   bool IsAfter(graph::NodeId n) const { return after_[n] != 0; }
 
  private:
@@ -77,7 +77,7 @@ struct PartialAxis {
   int64_t size = 0, parts = 1;
 };
 
-// Where partial results stand: a scratch buffer for each reduction, [parts][kept places] where it
+// The places of partial results: a scratch buffer for each reduction, [parts][kept places] where it
 // keeps an axis, else [kept batches][parts].
 class PartialResults {
  public:
@@ -111,7 +111,7 @@ class PartialResults {
   std::vector<std::string> scratch_;  // in the kernel that stores
 };
 
-// How the threads of a block hold a tile along one axis.
+// The places of a tile along one axis that the threads of a block hold.
 struct TileSide {
   int extent = 1;                                           // of the tile
   int slots = 1;                                            // places that one thread holds
@@ -132,7 +132,7 @@ class TileReductions {
                  int threads)
       : reductions_(reductions), partial_(partial), b_(b), threads_(threads) {}
 
-  // Registers, set to the identities.
+  // Declares registers, set to the identities.
   void Declare(tile::Block& out, TileSide m, TileSide n);
   // Takes in the element at `index` of the result, which this thread holds in these slots.
   void Add(tile::Block& out, ValueScope& values, const Index& index, const tile::Expr& m_slot,

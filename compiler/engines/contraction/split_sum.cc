@@ -76,7 +76,7 @@ class Summation {
     out.push_back({tile::For{e, b_.index_type(), b_.Idx(kVector), Bind::kUnroll, std::move(body)}});
   }
 
-  // This thread's slices: way, way + ways, …; some of them are on their way at a time.
+  // Adds this thread's slices: way, way + ways, ...; some of them are on their way at a time.
   Block AddSlices(const std::string& slices, const std::string& sum, const Expr& vector,
                   const Expr& way) {
     Block out, loop;

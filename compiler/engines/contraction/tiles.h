@@ -1,5 +1,6 @@
-// ContractTiles: what the tiled contraction engines share. Which tile of which batch a block makes,
-// an operand's element with its prologue or zero, and the epilogue at one place of the output.
+// ContractTiles: the parts that the tiled contraction engines share. It knows which tile of which
+// batch a block makes, an operand's element with its prologue or zero, and the epilogue at one
+// place of the output.
 #pragma once
 
 #include <string>
@@ -18,8 +19,8 @@ struct TileShape {
   int m, n, k;
 };
 
-// Seconds of the whole tiles, inside the output or not, in waves over the SMs, each of which does
-// `flops_per_multiprocessor` on one tile.
+// The seconds of the whole tiles, inside the output or not, in waves over the SMs, each of which
+// does `flops_per_multiprocessor` on one tile.
 double TiledSeconds(const Group& group, const Target& target, const TileShape& shape,
                     double flops_per_multiprocessor);
 
@@ -31,8 +32,8 @@ double ScatteredSeconds(const Group& group, const Target& target, bool channels_
 // A function that does more with an element of the result that is inside.
 using ElementVisitor = std::function<void(tile::Block& out, ValueScope& values, const Index& at)>;
 
-// The epilogue at a place of `result` that is inside: the accumulator through the group's maps to
-// its outputs. `values` is a scope over `out`.
+// Writes the epilogue at a place of `result` that is inside: the accumulator through the group's
+// maps to its outputs. `values` is a scope over `out`.
 void StoreOutputs(KernelBuilder& b, tile::Block& out, ValueScope& values, graph::TensorId result,
                   const Index& at, const tile::Expr& accumulator, const ElementVisitor& visit = {});
 
@@ -45,27 +46,27 @@ class ContractTiles {
   DType t() const { return b_.index_type(); }
   tile::Expr Var(const std::string& name) const { return tile::Var(name, t()); }
 
-  // for name in 0..extent { fill(body, variable) }
+  // Writes for name in 0..extent { fill(body, variable) }.
   template <class F>
   void Loop(tile::Block& out, const std::string& wish, tile::Expr extent, tile::Bind bind,
             F&& fill) {
     compiler::Loop(b_, out, wish, std::move(extent), bind, fill);
   }
 
-  // Which tile this block makes, and the sizes as parameters.
+  // Finds which tile this block makes, and makes the sizes parameters.
   tile::Block Prepare();
-  // The grid around a body that one block (of `threads`; 1 on the CPU) executes; "bz" counts the
-  // slices of k where there are several.
+  // Makes the grid around a body that one block (of `threads`; 1 on the CPU) executes; "bz" counts
+  // the slices of k where there are several.
   Lowered Finish(tile::Block body, int threads, int64_t slices = 1, int min_blocks = 0);
 
-  // `at` = operand A (or B) at row `row` (a column of B) and depth `k`, after its prologue; 0
-  // outside of the operand and in the padding. The buffer holds `type`.
+  // Writes `at` = operand A (or B) at row `row` (a column of B) and depth `k`, after its prologue;
+  // 0 outside of the operand and in the padding. The buffer holds `type`.
   void StageElement(tile::Block& out, bool is_a, const tile::Expr& row, const tile::Expr& k,
                     DType type, const std::string& buffer, const tile::Expr& at);
-  // Where the element stands in its tensor, with what guards it; statements go to `read`, which is
-  // only executed where row and k are in range.
+  // The element's place in its tensor, with what guards it; statements go to `read`, which is only
+  // executed where row and k are in range.
   Operand Locate(tile::Block& read, bool is_a, const tile::Expr& row, const tile::Expr& k);
-  // The same from indices that are known, which UnravelRow and UnravelDepth make.
+  // The element's place from indices that are known, which UnravelRow and UnravelDepth make.
   Operand LocateAt(tile::Block& read, bool is_a, const Index& row, const Index& k) {
     return is_a ? c_.at_a(read, batch_, row, k) : c_.at_b(read, batch_, k, row);
   }
@@ -75,8 +76,8 @@ class ContractTiles {
 
   using Taken = ElementVisitor;
 
-  // The epilogue: the accumulator at (m, n), if that is inside, through the group's maps to its
-  // outputs.
+  // Writes the epilogue: the accumulator at (m, n), if that is inside, through the group's maps to
+  // its outputs.
   void StoreElement(tile::Block& out, const tile::Expr& m, const tile::Expr& n,
                     const tile::Expr& accumulator, const Taken& taken = {});
 
@@ -108,11 +109,11 @@ class ContractCombine : private ContractTiles {
   bool columns_outside_;
 };
 
-// Slices that fill the target where `blocks` do not, each at least `least_steps` of `steps` long
-// and none of them empty. `wanted` above 0 asks for a number.
+// The number of slices that fill the target where `blocks` do not, each at least `least_steps` of
+// `steps` long and none of them empty. `wanted` above 0 asks for a number.
 int64_t ChooseSlices(const Target& target, const ContractionSizes& size, int64_t blocks,
                      int64_t steps, int64_t least_steps, int wanted);
-// Steps of each slice but the last.
+// The steps of each slice but the last.
 inline int64_t StepsOfSlice(int64_t steps, int64_t slices) { return CeilDiv(steps, slices); }
 
 }  // namespace kiln::compiler

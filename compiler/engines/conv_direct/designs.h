@@ -5,7 +5,8 @@
 
 namespace kiln::compiler {
 
-// Half the k of a product: the channels of one register set at column tap `s`; set -1 is empty.
+// One half of the k of a product: the channels of one register set at column tap `s`; set -1 is
+// empty.
 struct DirectMmaSource {
   int64_t s;
   int set;  // k-th of those that an output set takes
@@ -20,7 +21,7 @@ struct DirectMmaPlan {
   std::vector<DirectMmaFragment> fragments = {};
 };
 DirectMmaPlan MmaPlanOf(const ConvShape& shape, int run);
-// Shared memory of a block.
+// The shared memory of a block.
 int64_t MmaSharedBytes(const DirectMmaPlan& plan);
 
 Lowered LowerDirectMma(const Group& group, const Target& target, const ConvShape& shape,
@@ -28,13 +29,14 @@ Lowered LowerDirectMma(const Group& group, const Target& target, const ConvShape
 Lowered LowerDirectSimt(const Group& group, const Target& target, const ConvShape& shape,
                         const DirectKnobs& knobs);
 
-// Depthwise only, in f32.
+// Lowers depthwise wgrad, in f32.
 Lowered LowerDirectWgrad(const Group& group, const Target& target, const ConvShape& shape,
                          const DirectKnobs& knobs);
-// Channels that a thread of it owns.
+// The channels that a thread of it owns.
 int WgradLanesOf(const Group& group, const ConvShape& shape);
 
-// 1 to 32 channels a group, as many filters, on tensor cores (conv_direct/wgrad_mma.cc).
+// The plan for 1 to 32 channels a group, as many filters, on tensor cores
+// (conv_direct/wgrad_mma.cc).
 struct WgradMmaPlan {
   int64_t rows = 1, columns = 1, images = 1;  // of outputs, in a piece
   int64_t staged_rows = 1, staged_columns = 1, pixels = 0;
@@ -59,12 +61,12 @@ struct WgradMmaPlan {
 };
 WgradMmaPlan WgradMmaPlanOf(const Group& group, const Target& target, const ConvShape& shape,
                             const DirectKnobs& knobs);
-// Whether it takes the problem.
+// True if the design takes the problem.
 bool TakesWgradMma(const Group& group, const Target& target, const ConvShape& shape);
 Lowered LowerDirectWgradMma(const Group& group, const Target& target, const ConvShape& shape,
                             const DirectKnobs& knobs);
 
-// Output and input channels that a thread of the SIMT design owns.
+// The output and input channels that a thread of the SIMT design owns.
 struct SimtLanes {
   int made, read;
 };

@@ -7,7 +7,7 @@
 
 namespace kiln::compiler {
 
-// One output at `at`, by a plain walk over its taps and channels, whose operands are read as
+// Writes one output at `at`, by a plain walk over its taps and channels, whose operands are read as
 // `type`, through the group's maps to memory.
 void MakeOutputAlone(KernelBuilder& b, const ConvShape& shape, DType type, tile::Block& body,
                      const Index& at);

@@ -39,9 +39,9 @@ class DirectMmaPanel {
         lane_(lane),
         first_channel_(std::move(first_channel)) {}
 
-  // A barrier stands at the end.
+  // Fills the panel. A barrier stands at the end.
   void Fill(tile::Block& body);
-  // All sets of one fragment, as registers.
+  // Reads all sets of one fragment, as registers.
   std::string Fragment(tile::Block& body, int64_t f) const;
   // The k-th set that output set j takes.
   tile::Expr SourceSet(const tile::Expr& j, int k) const;

@@ -114,7 +114,7 @@ class RingKernel {
     loop.push_back({tile::If{has_row, std::move(inside), std::move(outside)}});
   }
 
-  // Whether any output of the strip reads column c of the window: strides leave some out.
+  // True if any output of the strip reads column c of the window: strides leave some out.
   bool IsRead(int64_t c) const {
     for (int64_t j = 0; j < p_.strip; ++j)
       for (int64_t s = 0; s < p_.col.taps; ++s)

@@ -1,5 +1,5 @@
-// Depthwise convolutions through a ring of input rows in shared memory (conv_direct/ring.cc): what
-// a kernel of it is, as numbers.
+// RingPlan: a depthwise convolution through a ring of input rows in shared memory
+// (conv_direct/ring.cc) as numbers.
 #pragma once
 
 #include "compiler/engines/contraction/conv_shape.h"
@@ -19,8 +19,8 @@ struct RingAxis {
   int64_t reach() const { return (taps - 1) * dilation; }
 };
 
-// Dgrad of stride 1 is fprop with the filter turned round; wgrad walks x as fprop does, and meets
-// dy where that has its outputs.
+// The plan of all directions: dgrad of stride 1 is fprop with the filter turned round; wgrad walks
+// x as fprop does, and meets dy where that has its outputs.
 struct RingPlan {
   graph::TensorId in = -1, out = -1;  // what is walked; what has the places of the outputs
   RingAxis row = {}, col = {};
@@ -63,7 +63,7 @@ std::vector<RingHit> HitsOf(const RingPlan& plan, int64_t u);
 
 RingPlan RingPlanOf(const Group& group, const Target& target, const ConvShape& shape,
                     const RingKnobs& knobs);
-// Whether it takes the problem.
+// True if the design takes the problem.
 bool TakesRing(const Group& group, const Target& target, const ConvShape& shape);
 double RingCost(const Group& group, const Target& target, const RingPlan& plan);
 Lowered LowerRing(const Group& group, const Target& target, const ConvShape& shape,

@@ -1,4 +1,4 @@
-// RingStages: the ring of input rows in shared memory, and of wgrad the one of dy. A stage has
+// RingStages: the ring of input rows in shared memory, and in wgrad the one of dy. A stage has
 // `group` input rows with their padding, pixel after pixel, and the rows of dy that begin there.
 // Asynchronous copies fill it some stages ahead of what is multiplied.
 #pragma once
@@ -20,7 +20,7 @@ class RingStages {
   const std::string& dy_ring() const { return dy_.name; }
   // Starts the copies of stage `stage`, counted from the beginning of turn `turn`.
   void Start(tile::Block& body, const tile::Expr& turn, int64_t stage) const;
-  // Where in the ring that stage stands.
+  // The slot of the ring where that stage stands.
   tile::Expr SlotAt(tile::Block& body, const tile::Expr& turn, int64_t stage) const;
 
  private:

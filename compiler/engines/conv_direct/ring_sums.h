@@ -1,6 +1,6 @@
-// RingSums: what a depthwise ring kernel (conv_direct/ring.cc) keeps in registers and does with a
-// window of one input row. Of fprop and dgrad that is the filter and the sums of the output rows
-// that the window reaches, of wgrad the live rows of dy and the sums of the filter's taps.
+// RingSums: the registers of a depthwise ring kernel (conv_direct/ring.cc), and what it does with a
+// window of one input row. For fprop and dgrad they hold the filter and the sums of the output rows
+// that the window reaches, for wgrad the live rows of dy and the sums of the filter's taps.
 //
 // All loops over registers are written out: every place is a constant, so that the text has
 // variables for them, and compilers do not have to unroll a thousand loops of two (4 s for 5x5
@@ -20,8 +20,8 @@ class RingSums {
   virtual ~RingSums() = default;
 
   virtual void Prepare(tile::Block& body) = 0;
-  // Before the window of input row `u` of the period is read; `stage_at` is where the thread's
-  // part of the stage begins in the ring of dy (null where there is none).
+  // Is called before the window of input row `u` of the period is read; `stage_at` is where the
+  // thread's part of the stage begins in the ring of dy (null where there is none).
   virtual void BeginRow(tile::Block& loop, const RingColumns& columns, int64_t u,
                         const tile::Expr& stage_at) = 0;
   // Multiplies the window at one of the taps that it meets; `outside` is done in its place where
@@ -38,10 +38,10 @@ std::unique_ptr<RingSums> MakeOutputSums(const RingContext& context, const RingW
 std::unique_ptr<RingSums> MakeTapSums(const RingContext& context, const RingWalk& walk,
                                       const RingThread& thread, std::string dy_ring);
 
-// The kernel behind the one of wgrad: adds the splits in order.
+// Appends the kernel behind the one of wgrad, which adds the splits in order.
 void AddRingSplits(const RingContext& x, const Target& target, Lowered& lowered);
 
-// to[first ..] = column `column` of a ring from `at` on, as f32.
+// Reads to[first ..] = column `column` of a ring from `at` on, as f32.
 void ReadRingColumn(const RingContext& x, tile::Block& out, const std::string& to, int64_t first,
                     const std::string& ring, const tile::Expr& at, int64_t column);
 

@@ -1,5 +1,5 @@
-// The walk of the depthwise ring kernels (conv_direct/ring.cc): what all their parts have in
-// common, where a thread stands, and which rows and columns a turn of the main loop is about.
+// The walk of the depthwise ring kernels (conv_direct/ring.cc): the facts that all their parts have
+// in common, where a thread stands, and which rows and columns a turn of the main loop is about.
 #pragma once
 
 #include <vector>
@@ -17,9 +17,9 @@ struct RingContext {
 
   DType type() const { return group.graph[p.in].dtype; }
   int64_t stages() const { return p.period / p.group; }  // of a period
-  // Channels of a row of the scratch buffer.
+  // The channels of a row of the scratch buffer.
   int64_t padded() const { return AlignUp(p.slabs * p.slab, 32); }
-  // Whether some strips have columns that are not in the image, or another's.
+  // True if some strips have columns that are not in the image, or another's.
   bool is_ragged() const {
     return p.strips * p.strip * p.column_blocks != group.graph[p.out].dims[3];
   }
@@ -29,7 +29,7 @@ struct RingContext {
   tile::Expr Inside(const tile::Expr& i, const tile::Expr& extent) const;
 };
 
-// Where a thread stands: its block's split and slab of channels, its own channels (a vector of
+// The place of a thread: its block's split and slab of channels, its own channels (a vector of
 // them), and which images and columns of a unit it walks.
 struct RingThread {
   tile::Expr split, first_channel;
@@ -64,11 +64,11 @@ class RingWalk {
   const tile::Expr& turns() const { return turns_; }
   RingTurn TurnAt(tile::Block& out, const tile::Expr& number, const tile::Expr& split) const;
   RingColumns ColumnsOf(tile::Block& loop, const RingTurn& turn, const RingThread& thread) const;
-  // Whether input row `u` of the period is one that the unit walks.
+  // A condition: input row `u` of the period is one that the unit walks.
   tile::Expr IsWalked(const RingTurn& turn, int64_t u) const;
-  // Whether output row `i` of the unit exists.
+  // A condition: output row `i` of the unit exists.
   tile::Expr HasOutput(const RingTurn& turn, const tile::Expr& i) const;
-  // The same for the row of a hit, which may have begun before the unit.
+  // A condition: the output row of a hit exists, which may have begun before the unit.
   tile::Expr HasOutput(const RingTurn& turn, const RingHit& hit) const;
 
  private:

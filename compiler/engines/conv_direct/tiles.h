@@ -1,7 +1,7 @@
-// ConvDirectTiles: what the two designs of conv_direct share. A worker (a thread, or the four lanes
-// of a warp that stand on one row of a fragment) makes `rows` x `cols` neighbouring outputs of a
-// few channels. It walks down the input rows that they need; of each it reads a window of columns
-// into registers, and every tap takes its inputs from there.
+// ConvDirectTiles: the parts that the two designs of conv_direct share. A worker (a thread, or the
+// four lanes of a warp that stand on one row of a fragment) makes `rows` x `cols` neighbouring
+// outputs of a few channels. It walks down the input rows that they need; of each it reads a window
+// of columns into registers, and every tap takes its inputs from there.
 //
 //   place    row tile and column block; column blocks run over images, planes and columns, so that
 //            small images fill warps as well as large ones
@@ -53,16 +53,17 @@ class ConvDirectTiles {
     compiler::Loop(b_, out, wish, std::move(extent), bind, fill);
   }
 
-  // Where a worker stands: what its window is addressed by.
+  // The place of a worker, by which its window is addressed.
   struct Place {
     tile::Expr image, depth, row, col;  // first output row and column
     tile::Expr in_row, in_col;          // the input that offset 0 means
     tile::Expr valid;
   };
-  // `place`: linear over (planes, column blocks, row tiles), row tiles innermost in `row_tile`.
+  // The place of a worker: `block` is linear over (images, depths, column blocks), and `row_tile`
+  // counts tiles of rows.
   Place PlaceAt(tile::Block& out, const tile::Expr& row_tile, const tile::Expr& block);
 
-  // Whether each window column exists, as variables; `valid` is part of it.
+  // Conditions that the window columns exist, as variables; `valid` is part of each.
   std::vector<tile::Expr> ColumnGuards(tile::Block& out, const Place& place,
                                        const tile::Expr& valid);
   // The input plane that a tap of the depth axis reads: its index, and whether it exists (null: it

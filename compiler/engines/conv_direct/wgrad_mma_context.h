@@ -19,8 +19,8 @@ struct WgradAxis {
 };
 WgradAxis WgradAxisOf(const ConvShape& shape, int64_t axis);
 
-// Blocks of a multiprocessor without a spill: by the sums of a warp, and by the conditions that few
-// channels a group take at the end.
+// The blocks of a multiprocessor without a spill: by the sums of a warp, and by the conditions that
+// few channels a group take at the end.
 int64_t WgradResidentByRegisters(const WgradMmaPlan& p, const ConvShape& shape);
 
 struct WgradMmaContext {
@@ -32,14 +32,14 @@ struct WgradMmaContext {
 
   DType type() const { return group.graph[shape.x].dtype; }
   bool is_flat() const { return shape.spatial == 1; }
-  // Warps have a filter row each, and all of k.
+  // True if warps have a filter row each, and all of k.
   bool by_rows() const { return p.row_warps > 0; }
   int64_t taps() const { return row.taps * col.taps; }
   int threads() const { return static_cast<int>(p.warps() * kWarpLanes); }
-  // Rows and columns of the scratch buffer.
+  // The rows and columns of the scratch buffer.
   int64_t sum_rows() const { return taps() * shape.channels; }
   int64_t padded_filters() const { return p.slabs * kWgradSlab; }
-  // Elements of a piece in shared memory.
+  // The elements of a piece in shared memory.
   int64_t x_elements() const { return p.images * p.image_pitch * kWgradPitch; }
   int64_t dy_elements() const { return p.pixels * kWgradPitch; }
   // f32 accumulators that each thread holds.
@@ -54,7 +54,7 @@ struct WgradMmaThread {
   tile::Expr filter_row;                // by rows
 };
 
-// A piece, and what of it exists.
+// One piece, and what of it exists.
 struct WgradMmaPiece {
   tile::Expr first_image, first_row, first_col, exists;
   tile::Expr images, rows, cols;

@@ -50,7 +50,7 @@ std::string WgradMmaSums::ReadDy(Block& body, const Slots& slots, const Expr& fi
   return a;
 }
 
-// Where a lane's matrix row stands in x, of the tap at the window's corner.
+// The place of a lane's matrix row in x, of the tap at the window's corner.
 Expr WgradMmaSums::PlaceInX(Block& body, const WgradMmaPiece& piece, const Slots& slots,
                             const Expr& first) const {
   KernelBuilder& b = x_.b;
@@ -105,7 +105,7 @@ void WgradMmaSums::WriteOwn(Block& body) const {
         WriteSum(body, b.Idx(h), tap, e, Sum(SumAt(h, tap, 0) + e), sums, pitch);
 }
 
-// Where warps share k, the second part hands its sums to the first, tap by tap.
+// Writes the sums. Warps that share k hand those of the second part to the first, tap by tap.
 void WgradMmaSums::Write(Block& body) const {
   if (x_.by_rows()) return WriteOwn(body);
   KernelBuilder& b = x_.b;

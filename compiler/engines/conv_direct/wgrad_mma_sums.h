@@ -11,11 +11,11 @@ namespace kiln::compiler {
 
 class WgradMmaSums {
  public:
-  // Registers, and where the block's taps read x.
+  // Declares registers, and finds where the block's taps read x.
   WgradMmaSums(const WgradMmaContext& context, const WgradMmaThread& thread,
                const WgradMmaStages& stages, tile::Block& body);
 
-  // Where the piece begins in shared memory.
+  // The places where the piece begins in shared memory.
   struct Slots {
     tile::Expr x, dy;
   };

@@ -11,8 +11,8 @@ struct FirstLayerDgradKnobs {
   int blocks;        // a multiprocessor
 };
 
-// How the problem is cut. The coarse grid has a place for each stride x stride outputs; `row` and
-// `col` are its axes.
+// The way in which the problem is cut. The coarse grid has a place for each stride x stride
+// outputs; `row` and `col` are its axes.
 struct FirstLayerDgradPlan {
   struct Axis {
     int64_t stride = 1;
@@ -50,12 +50,12 @@ struct FirstLayerDgradPlan {
 FirstLayerDgradPlan DgradPlanOf(const Group& group, const ConvShape& shape,
                                 const FirstLayerDgradKnobs& knobs);
 
-// Ok, or why it declines a dgrad.
+// Ok, or an error that says why the engine declines a dgrad.
 Status CheckFirstLayerDgrad(const Group& group, const ConvShape& shape);
 
-// Cycles of the busiest multiprocessor.
-// Of a tensor core, for one product of mma.sync: those of this engine come a little faster than the
-// table of the machine says.
+// Cycles of a tensor core for one product of mma.sync: those of this engine come a little faster
+// than the table of the machine says. FirstLayerDgradCycles are those of the busiest
+// multiprocessor.
 double FirstLayerProductCycles(const Target& target);
 double FirstLayerDgradCycles(const Target& target, const FirstLayerDgradPlan& plan, int blocks);
 

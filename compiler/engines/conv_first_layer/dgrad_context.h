@@ -21,7 +21,7 @@ struct DgradContext {
   bool is_flat() const { return shape.spatial == 1; }
   int64_t vectors() const { return p.chunk / kDgradVector; }  // of a pixel
   int64_t chunk_steps() const { return p.chunk / 16; }        // products of a stage along filters
-  // Elements of the panel for one of them, at one column of the window.
+  // The elements of the panel for one of them, at one column of the window.
   int64_t step_elements() const { return p.row.window * p.sets * 128; }
   // f32 accumulators that each thread holds, and the first of those of a fragment.
   int64_t accumulators() const { return p.rows * p.tiles * p.sets * 4; }

@@ -29,7 +29,7 @@ Expr TapOf(const DgradContext& x, Block& out, const Expr& phase, const Expr& i, 
   return shape.flip ? b.Idx(shape.taps[axis] - 1) - tap : tap;
 }
 
-// Where the 4 elements of a lane stand in w.
+// The place of the 4 elements of a lane in w.
 struct FilterPlace {
   Expr step;  // 16 filters, of those of all chunks
   Expr c;

@@ -49,7 +49,7 @@ std::vector<int64_t> UsedSets(const ConvShape& shape, const FirstLayerDgradPlan&
   return used;
 }
 
-// How the four warps stand: the least to multiply and to read.
+// Places the four warps, for the least to multiply and to read.
 void PlaceWarps(FirstLayerDgradPlan& p, int64_t rows, int64_t cols, bool flat) {
   double least = 0;
   int64_t best = 0;

@@ -105,7 +105,7 @@ Index DgradResults::PlaceOf(Block& out, const Expr& h, const Expr& element) cons
   return BroadcastIndex(b, x_.group.graph[x_.shape.x], at);
 }
 
-// Where the vector stands in a tensor whose rows lie as those of `made` do.
+// The place of the vector in a tensor whose rows lie as those of `made` do.
 Expr DgradResults::RowOf(Block& body, TensorId id, const Vector& v) const {
   KernelBuilder& b = x_.b;
   Index row = {piece_.image, b.Idx(0)};
@@ -159,7 +159,7 @@ void DgradResults::StoreLanes(Block& body, const Vector& v, const std::string& m
   }
 }
 
-// Whether 8 elements of its rows from a multiple of 8 on are whole 16-byte pieces.
+// True if 8 elements of its rows from a multiple of 8 on are whole 16-byte pieces.
 bool DgradResults::IsPacked(TensorId id) const {
   const Tensor &out = x_.group.graph[id], &x = x_.group.graph[x_.shape.x];
   const int64_t last = out.rank() - 1, rows = x_.shape.channels;

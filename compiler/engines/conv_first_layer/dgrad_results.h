@@ -19,9 +19,9 @@ class DgradResults {
                std::string made, tile::Expr row_size)
       : x_(context), lane_(lane), piece_(piece), made_(std::move(made)), row_size_(row_size) {}
 
-  // Registers to `made`. A barrier has to follow.
+  // Hands registers over to `made`. A barrier has to follow.
   void HandOver(tile::Block& body, const std::string& acc) const;
-  // `made` through the group's maps to memory.
+  // Stores `made` through the group's maps to memory.
   void Store(tile::Block& body) const;
 
  private:

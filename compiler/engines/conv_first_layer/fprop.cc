@@ -69,7 +69,7 @@ class FpropPixels {
     Expr row, col, base, inside;  // in the piece; of its first run; whether it is an output
   };
 
-  // Where a lane's pair of slots stands in a chunk.
+  // The place of a lane's pair of slots in a chunk.
   Expr LaneOffset() const {
     KernelBuilder& b = x_.b;
     const FirstLayerPlan& p = x_.p;

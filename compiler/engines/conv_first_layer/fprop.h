@@ -5,7 +5,7 @@
 
 namespace kiln::compiler {
 
-// `pixels`: outputs that a warp makes at a time.
+// Lowers fprop; `pixels` are the outputs that a warp makes at a time.
 Lowered LowerFirstLayerFprop(const Group& group, const Target& target, const ConvShape& shape,
                              const FirstLayerPlan& plan, int pixels);
 

@@ -1,7 +1,7 @@
-// FirstLayerRows: what fprop and wgrad of conv_first_layer share. The work is cut into pieces, a
-// few rows of one image times up to 128 columns of the output; the input rows under a piece, halo
-// and padding included, stand in shared memory as in channels-last memory. What one filter row
-// reads for one output is a run of consecutive elements there.
+// FirstLayerRows: the input rows that fprop and wgrad of conv_first_layer share. The work is cut
+// into pieces, a few rows of one image times up to 128 columns of the output; the input rows under
+// a piece, halo and padding included, stand in shared memory as in channels-last memory. One filter
+// row reads for one output a run of consecutive elements there.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct FirstLayerKnobs {
   int rows, steps;
 };
 
-// How the problem is cut: everything that shared memory and loops are sized by.
+// The way in which the problem is cut: everything that shared memory and loops are sized by.
 struct FirstLayerPlan {
   int64_t rows, steps, columns, column_blocks;  // of output, in a piece
   int64_t slabs, sets;                          // blocks of filters; n tiles of each
@@ -76,7 +76,7 @@ class FirstLayerRows {
  public:
   explicit FirstLayerRows(const FirstLayerContext& context) : x_(context) {}
 
-  // Room for the rows of `slots` pieces.
+  // Makes room for the rows of `slots` pieces.
   void Allocate(tile::Block& body, int64_t slots);
   const std::string& array() const { return array_; }
 

@@ -37,7 +37,7 @@ int64_t SplitsOf(const graph::Graph& g, int64_t pieces, int64_t pixels, int64_t 
 // The sums of a warp: chunks of columns of the product, by pairs, times the block's filters.
 class WgradSums {
  public:
-  // Where a warp's operands of a piece begin in shared memory.
+  // The places where a warp's operands of a piece begin in shared memory.
   struct Slots {
     Expr x, dy;
   };
@@ -131,7 +131,7 @@ class WgradSums {
     return ((j * 2 + odd) * s_.tiles + m) * 4;
   }
 
-  // Where a lane's four pixels read x.
+  // The places where a lane's four pixels read x.
   std::vector<Expr> ReadPlaces(Block& body, const Slots& slots, const Expr& first) const {
     KernelBuilder& b = x_.b;
     const DType index = b.index_type();

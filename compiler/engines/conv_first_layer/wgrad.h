@@ -5,10 +5,10 @@
 
 namespace kiln::compiler {
 
-// Elements between two pixels of dy in shared memory, against bank conflicts of ldmatrix.
+// The elements between two pixels of dy in shared memory, against bank conflicts of ldmatrix.
 inline constexpr int64_t kFirstLayerDyPad = 8;
 
-// How it cuts the problem beyond the pieces.
+// The way in which wgrad cuts the problem beyond the pieces.
 struct FirstLayerWgradSizes {
   int64_t columns = 0;   // of the product: filter rows times their chunks of 8 slots
   int64_t per_warp = 0;  // tiles of 8 columns of one warp, an even number

@@ -13,7 +13,7 @@ namespace kiln::compiler {
 
 class WgradPixels {
  public:
-  // Rows and columns of a piece that exist, at least 1.
+  // The rows and columns of a piece that exist, at least 1.
   struct Counts {
     tile::Expr rows, cols;
   };
@@ -21,7 +21,7 @@ class WgradPixels {
   WgradPixels(const FirstLayerContext& context, const FirstLayerWgradSizes& sizes,
               const FirstLayerRows& rows, tile::Expr first_filter);
 
-  // Elements from one pixel of dy to the next: padded against bank conflicts of ldmatrix.
+  // The elements from one pixel of dy to the next: padded against bank conflicts of ldmatrix.
   int64_t pitch() const;
   int64_t elements() const { return s_.pixels * pitch(); }  // of dy, of a piece
   const std::string& dy() const { return dy_; }
@@ -33,14 +33,14 @@ class WgradPixels {
   void Start(tile::Block& body, const FirstLayerPiece& piece, const Counts& here,
              const tile::Expr& to) const;
   void Stage(tile::Block& body, const FirstLayerPiece& piece, const Counts& here) const;
-  // places[pixel] = where it reads x in a piece's rows.
+  // Fills places[pixel] with where it reads x in a piece's rows.
   void FillPlaces(tile::Block& body, const Counts& here) const;
 
  private:
   struct Pixel {
     tile::Expr row, col;
   };
-  // Where 8 filters of a pixel come from and go to, and whether they exist.
+  // The source and the target of 8 filters of a pixel, and whether they exist.
   struct Vector {
     tile::Expr number, to, guard;
     Index at;

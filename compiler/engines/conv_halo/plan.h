@@ -20,12 +20,12 @@
 
 namespace kiln::compiler {
 
-// Places [first, last) along one axis.
+// The places [first, last) along one axis.
 struct PlaceRange {
   int64_t first = 0, last = 0;
 };
 
-// Filter rows whose weights a deep filter's kernel holds: one in use, one on its way.
+// The filter rows whose weights a deep filter's kernel holds: one in use, one on its way.
 inline constexpr int kDeepWeightRows = 2;
 
 struct HaloPlan {
@@ -54,24 +54,25 @@ struct HaloPlan {
   int left_tiles() const { return static_cast<int>(CeilDiv(left_size, 64)); }
   int taps() const { return filter_d * filter_h * filter_w; }
   int weight_rows() const { return is_deep ? kDeepWeightRows : filter_h; }
-  // Places of the result whose plane of the filter `tap` lies inside.
+  // The places of the result whose plane of the filter `tap` lies inside.
   PlaceRange PlacesInside(int tap) const {
     const int64_t at = low_d + int64_t{tap} * dilation_d;
     return {std::max<int64_t>(0, -at), std::min(places_d, in_depth - at)};
   }
-  // wgrad: panels of 64 channels, filter rows that a block makes, and blocks for all of them.
+  // Counts for wgrad: panels of 64 channels, filter rows that a block makes, and blocks for all of
+  // them.
   int panels() const { return static_cast<int>(CeilDiv(summed, 64)); }
   int groups() const { return is_wgrad ? wgrad_groups : 2; }
   int sets() const { return filter_d * static_cast<int>(CeilDiv(filter_h, wgrad_groups)); }
   int wgrad_groups = 1;
-  // Blocks that a set of tiles needs side by side.
+  // The blocks that a set of tiles needs side by side.
   int parts() const { return is_wgrad ? left_tiles() * panels() * sets() : left_tiles(); }
 };
 
-// The plan, or why the convolution has none.
+// The plan of a group, or why the convolution has none.
 Result<HaloPlan> PlanHalo(const Group& group);
 
-// Places of a tile. A width of 0 is that of the image.
+// The places of a tile. A width of 0 is that of the image.
 struct HaloTile {
   int rows = 1, width = 0;
   bool operator==(const HaloTile&) const = default;
@@ -95,7 +96,7 @@ struct HaloGeometry {
 };
 HaloGeometry GeometryOf(const HaloPlan& plan, const HaloTile& tile, const Target& target);
 
-// Whether a tile has a kernel, or the reason in a sentence.
+// An error unless the tile has a kernel; the sentence gives the reason.
 Status CheckTile(const HaloPlan& plan, const HaloTile& tile, const Target& target);
 
 // Fills in the boxes of the plan's maps.

@@ -1,5 +1,5 @@
-// The kernels of the ctc engine (ctc/engine.h), and what they share: sizes, scratch buffers, and
-// loops over the lanes of a warp, which on the CPU are one lane.
+// The kernels of the ctc engine (ctc/engine.h), and the parts that they share: sizes, scratch
+// buffers, and loops over the lanes of a warp, which on the CPU are one lane.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace kiln::compiler {
 
-// Scratch buffers, by number.
+// The scratch buffers, by number.
 enum CtcScratch : int {
   kCtcStarts,   // [N] where a sample's labels begin; of the index type
   kCtcStates,   // i32 [N]: states of the path, 0 where none fits, -1 where nobody can tell
@@ -41,7 +41,7 @@ struct CtcProblem {
   int lanes() const { return on_gpu() ? 32 : 1; }
 };
 
-// One kernel of the engine: `body` is what a thread does.
+// One kernel of the engine; `body` is the work of a thread.
 class CtcKernel {
  public:
   CtcKernel(const CtcProblem& p, const std::string& name);
@@ -95,8 +95,9 @@ class CtcKernel {
   // The places lane, lane + width, … below `count`.
   void Strided(tile::Block& out, const char* name, const tile::Expr& count, const tile::Expr& lane,
                int64_t width, const Emit& emit);
-  // The same places, some at a time: what `load` reads at all of them is on its way before `use`
-  // has the first one. A place that is not inside stands for the last one, which it reads again.
+  // Strided places, some at a time: values that `load` reads at all of them are on their way before
+  // `use` has the first one. A place that is not inside stands for the last one, which it reads
+  // again.
   struct Item {
     tile::Expr at, inside, value;
   };
@@ -104,9 +105,9 @@ class CtcKernel {
                int64_t width, int64_t at_a_time,
                const std::function<tile::Expr(tile::Block&, const tile::Expr&)>& load,
                const std::function<void(tile::Block&, const std::vector<Item>&)>& use);
-  // How many symbols of a frame each of `width` lanes takes at a time.
+  // The number of symbols of a frame that each of `width` lanes takes at a time.
   int64_t SymbolsAtATime(int64_t width) const;
-  // The cell of all lanes of a warp, combined.
+  // Combines the cell of all lanes of a warp.
   void CombineLanes(tile::Block& out, const Cell& cell, ScalarOp op);
 
   // ln of the sum of three exponentials.
@@ -145,7 +146,7 @@ void LowerCtcLinks(const CtcProblem& p, Lowered& lowered);
 void LowerCtcSoftmax(const CtcProblem& p, Lowered& lowered);
 void LowerCtcPaths(const CtcProblem& p, Lowered& lowered);
 void LowerCtcGradient(const CtcProblem& p, Lowered& lowered);
-// Whether the last two frames stand in shared memory.
+// True if the last two frames stand in shared memory.
 bool CtcPathsAreShared(const CtcProblem& p);
 
 }  // namespace kiln::compiler

@@ -17,7 +17,7 @@ const Node* LastIf(const graph::Graph& g, GraphOp op) {
   return last.op == op ? &last : nullptr;
 }
 
-// Where a place is one along dim `axis` of y: if (0 <= place and place < n) { store(at) }
+// Writes if (0 <= place and place < n) { store(at) }, where `place` is one along dim `axis` of y.
 void WhereInside(KernelBuilder& b, Block& out, const Expr& place, TensorId y, int64_t axis,
                  Index at, const std::function<tile::Stmt(const Index&)>& store) {
   const DType wide = place->type;

@@ -9,15 +9,15 @@ namespace kiln::compiler {
 
 // The node that scatters; null in any other group.
 const graph::Node* ScatterOf(const graph::Graph& g);
-// The same for one that adds.
+// The node that adds at computed places; null in any other group.
 const graph::Node* ScatterAddOf(const graph::Graph& g);
 
-// if (0 <= place and place < n) y[place] = x[index]
+// Writes if (0 <= place and place < n) y[place] = x[index].
 void StoreScattered(KernelBuilder& b, tile::Block& out, const graph::Node& scatter,
                     const Index& index);
 
-// Two launches: y = before, and y[place] += x[index] for each x, all x of an index by one thread,
-// which has a `share` of indices on a GPU.
+// Lowers a scatter_add as two launches: y = before, and y[place] += x[index] for each x, all x of
+// an index by one thread, which has a `share` of indices on a GPU.
 Lowered LowerScatterAdd(const Group& group, const Target& target, int threads, const Share& share);
 
 }  // namespace kiln::compiler

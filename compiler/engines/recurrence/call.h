@@ -11,14 +11,14 @@
 namespace kiln::compiler {
 
 Status HasRecurrence(const Group& group);
-// RunsOnMma's condition, and that blocks can wait for one another.
+// Ok under RunsOnMma's condition, and if blocks can wait for one another.
 Status RunsBlocksTogether(const Target& target);
 
-// A small kernel: `words` of the scratch memory `scratch`, 0 before the first step.
+// Adds a small kernel: `words` of the scratch memory `scratch` are 0 before the first step.
 void AddRecurrenceZeroes(const Group& group, const Target& target, const std::string& what,
                          int scratch, int64_t words, Lowered& lowered);
 
-// Members of recurrence_shape.cuh's recurrence_shape.
+// The members of recurrence_shape.cuh's recurrence_shape.
 struct RecurrenceNumbers {
   int64_t depth, pitch, parts, groups, first_groups;
 };
@@ -28,7 +28,7 @@ void AddRecurrenceNumbers(KernelBuilder& b, const RecurrenceShape& shape,
 // of a loop, with those of its first product.
 void AddRecurrenceProduct(const RecurrenceProduct& p, const char* prefix, tile::Call& call);
 void AddRecurrenceConfig(const KernelBuilder& b, const RecurrencePlan& p, tile::Call& call);
-// recurrence_cell's kClips.
+// The value of recurrence_cell's kClips.
 int64_t RecurrenceClips(const RecurrenceShape& shape);
 
 }  // namespace kiln::compiler

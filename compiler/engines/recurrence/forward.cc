@@ -44,7 +44,7 @@ class ForwardKernel : private RecurrenceLoop {
   }
 
  private:
-  // Where the state of a row is, in the copy `parity`.
+  // The place of a row's state in the copy `parity`.
   Expr StateAt(const Row& row, const Expr& parity) {
     const Expr rows = Idx(shape_.directions) * b_.Arg("batch", shape_.batch);
     return (parity * rows + row.state) * projected_;

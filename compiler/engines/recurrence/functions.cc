@@ -24,7 +24,7 @@ namespace {
 Expr Min(Expr a, Expr b) { return tile::Op(ScalarOp::kMin, {std::move(a), std::move(b)}); }
 Expr Max(Expr a, Expr b) { return tile::Op(ScalarOp::kMax, {std::move(a), std::move(b)}); }
 
-// Where a matrix stands that is seen through views, by strides.
+// The place of a matrix that is seen through views, by strides.
 std::optional<MemoryPlace> PlaceOfMatrix(const graph::Graph& g, TensorId id) {
   const graph::NodeId from = graph::Producers(g)[static_cast<size_t>(id)];
   if (from < 0) return MemoryPlace{.memory = id, .strides = g[id].strides};
@@ -34,7 +34,7 @@ std::optional<MemoryPlace> PlaceOfMatrix(const graph::Graph& g, TensorId id) {
   return x ? PlaceOfView(g, node, *x) : std::nullopt;
 }
 
-// Whether pieces of 16 bytes of its rows, or columns, are aligned.
+// True if pieces of 16 bytes of its rows, or columns, are aligned.
 bool IsWide(const graph::Graph& g, const MemoryPlace& at, const graph::Tensor& matrix, size_t along,
             int lanes) {
   const graph::Tensor& memory = g[at.memory];
@@ -246,7 +246,7 @@ void RecurrenceFunctions::AddLinks(Call& call) {
   call.functions.push_back(std::move(scale));
 }
 
-// Whether memory has two units of the transposed matrix of 16 bits side by side, at every stage.
+// True if memory has two units of the transposed matrix of 16 bits side by side, at every stage.
 bool RecurrenceFunctions::IsTurned(const std::function<Matrix()>& matrix) {
   bool is_turned = SizeOf(shape_.type) == 2;
   Block none;

@@ -1,8 +1,7 @@
 // RecurrenceFunctions: the functions by which the skeletons of persistent recurrences reach the
-// tensors of the group (codegen/cuda/device/recurrence/recurrence_sm80.cuh says what they are). Of
-// projected states there are those of the layer's units, and then those of the projection; of a
-// stack they are those of a stage, which comes in the place of a direction, and then those of its
-// links.
+// tensors of the group (codegen/cuda/device/recurrence/recurrence_sm80.cuh says what they are).
+// With projected states there are those of the layer's units, and then those of the projection; a
+// stack has those of a stage, which comes in the place of a direction, and then those of its links.
 #pragma once
 
 #include <functional>
@@ -27,13 +26,13 @@ class RecurrenceFunctions {
  private:
   using Function = tile::Call::Function;
 
-  // Direction, sequence and unit of a function's parameters.
+  // The direction, sequence and unit of a function's parameters.
   struct Spot {
     tile::Expr d, batch, unit, stage;
   };
   Spot AddSpot(Function& f) const;
   void AddLength(tile::Call& call);
-  // Rows of a matrix, or its columns.
+  // The rows of a matrix, or its columns.
   struct Matrix {
     graph::TensorId id;
     bool is_transposed;
@@ -55,7 +54,7 @@ class RecurrenceFunctions {
   // The link to this stage; null of the first one, and of loops that are no stack.
   const RecurrenceStack::Link* LinkBelow() const;
   void AddLinks(tile::Call& call);
-  // States of which slots: h and c, dh and dc; others are 0 and go nowhere.
+  // The slots that have states: h and c, dh and dc; others are 0 and go nowhere.
   struct States {
     const char *before, *after;
     bool has[2];  // h, c

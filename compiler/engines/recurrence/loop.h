@@ -1,5 +1,5 @@
-// RecurrenceLoop: what the kernels of a recurrence and of its gradient share. Weights are staged
-// once, in a kernel of their own, so that neighbouring units lie side by side:
+// RecurrenceLoop: the parts that the kernels of a recurrence and of its gradient share. Weights are
+// staged once, in a kernel of their own, so that neighbouring units lie side by side:
 //
 //   staged[direction][k][group][unit]      groups: the gates of a unit
 //   for step in 0..T {                     a block: a direction, `rows` sequences
@@ -43,7 +43,7 @@ class RecurrenceLoop {
                           const tile::Expr& unit, const tile::Expr& units)>;
   Staged Stage(graph::TensorId tensor, int64_t depth, int64_t groups, int64_t units,
                const Place& place);
-  // `width` values of the accumulator's type for each direction and sequence, `copies` times.
+  // Makes `width` values of the accumulator's type for each direction and sequence, `copies` times.
   std::string State(int64_t width, int64_t copies = 1);
 
   // One sequence of the block.
@@ -76,7 +76,7 @@ class RecurrenceLoop {
   }
   // The tensor's value at the index, in the accumulator's type.
   tile::Expr Read(tile::Block& out, graph::TensorId tensor, const Index& index);
-  // Where it is a result that somebody asks for.
+  // Writes a result, where somebody asks for it.
   void Write(tile::Block& out, graph::TensorId tensor, const Index& index, tile::Expr value);
   bool IsWritten(graph::TensorId tensor) const;
   graph::TensorId In(size_t i) const;
@@ -92,7 +92,7 @@ class RecurrenceLoop {
   tile::Expr Use(const tile::Expr& c) const;
   tile::Expr UseSlope(const tile::Expr& c) const;
 
-  // `body` is what a block does; its rows are in rows_.
+  // Makes the kernel; `body` is the work of a block, whose rows are in rows_.
   Lowered Finish(tile::Block body);
 
   const Group& group_;

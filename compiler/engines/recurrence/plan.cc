@@ -164,8 +164,8 @@ bool PlaceNumbered(const RecurrencePlan& plan, RecurrenceProduct& p, const Room&
          p.sums() * 4 * (plan.shape.is_projected ? 1 : 2) <= room.shared_limit;
 }
 
-// Where a block's matrix stays, for a number of column tiles that are multiplied together and of
-// loads that are ahead: in registers what they have room for, then in shared memory. The rest is
+// Places a block's matrix for a number of column tiles that are multiplied together and of loads
+// that are ahead: in registers what they have room for, then in shared memory. The rest is
 // streamed, once a step, so that all columns are multiplied together. False if that cannot be.
 bool Place(const RecurrencePlan& plan, RecurrenceProduct& p, const Room& room) {
   constexpr int kAddresses = 44, kMostSums = 64, kMostStreamedSums = 128, kMostStages = 8;
@@ -246,7 +246,7 @@ bool PlaceMatrices(RecurrencePlan& p, const Target& target) {
   if (p.products.size() == 1) return PlaceMatrix(p, p.products[0], target, {0, limit, limit});
   RecurrencePlan best;
   double least = kNoSeconds;
-  // That matrices have beside what a product needs.
+  // Registers that matrices have beside what a product needs.
   constexpr int kOfMatrices = 112;
   for (const double share : {0.0, 0.2, 0.5, 0.8}) {
     RecurrencePlan q = p;
@@ -282,7 +282,7 @@ int64_t MostOfCluster(const Target& target) {
   return std::min<int64_t>(machine.cluster, std::max(kEverywhere, share));
 }
 
-// Whether a group of sequences may be a cluster, whose units are sent by pieces of 16 bytes.
+// True if a group of sequences may be a cluster, whose units are sent by pieces of 16 bytes.
 bool MayCluster(const RecurrencePlan& p, const Target& target) {
   const RecurrenceProduct& units = p.of_units();
   const int vector = 16 / p.element_bytes();

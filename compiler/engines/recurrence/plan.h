@@ -23,9 +23,9 @@ namespace kiln::compiler {
 inline constexpr int kRecurrenceUnits[] = {0,  2,  4,  6,  8,  10, 12, 14,
                                            16, 20, 24, 28, 32, 40, 48, 64};
 inline constexpr int kRecurrenceColumns[] = {0, 8, 16, 32, 64};
-// How blocks tell one another that states are there: a counter for each group that all of its
-// blocks arrive at, numbers beside the states, or, where they are a cluster, barriers of each; 0:
-// as the model likes.
+// The way in which blocks tell one another that states are there: a counter for each group that all
+// of its blocks arrive at, numbers beside the states, or, where they are a cluster, barriers of
+// each; 0: as the model likes.
 enum RecurrenceExchange : int { kCounted = 1, kNumbered = 2, kClustered = 3 };
 inline constexpr int kRecurrenceExchanges[] = {0, kCounted, kNumbered, kClustered};
 struct RecurrenceSplit {
@@ -34,8 +34,8 @@ struct RecurrenceSplit {
 // Units that multiply: tensor cores, which round f32 to TF32, or FMA units.
 enum class RecurrenceUnits : uint8_t { kTensorCores, kFma };
 
-// One matrix of a loop, and who multiplies it: of a layer's units, or of what they are projected
-// to.
+// One matrix of a loop, and who multiplies it: the matrix of a layer's units, or of what they are
+// projected to.
 struct RecurrenceProduct {
   int element_bytes = 2, columns = 0, warps = 0;  // those of the loop
   int64_t outputs = 0, depth = 0;                 // units of the layer; of the product
@@ -50,7 +50,7 @@ struct RecurrenceProduct {
   int depth_warps() const { return warps / row_warps; }
   int rows() const { return 16 * row_tiles * row_warps; }
   int streamed() const { return chunks - held - in_shared; }
-  // In a stack: registers in which what comes from below waits, if that is little.
+  // The registers of a stack in which what comes from below waits, if that is little.
   int fetched_registers() const {
     constexpr int kMostPieces = 8;
     const int pieces = columns / 8 * chunks;
@@ -60,7 +60,7 @@ struct RecurrenceProduct {
   int64_t pitch() const { return int64_t{depth_warps()} * chunks * chunk(); }
   int64_t sums() const { return int64_t{depth_warps()} * columns * (rows() + 4); }  // floats
   int64_t ring_chunk_bytes() const { return int64_t{warps} * (2 * row_tiles + pass) * 512; }
-  // Sums lie where the ring was.
+  // The bytes in which a product works: sums lie where the ring was.
   int64_t work_bytes() const {
     return std::max(sums() * 4, streamed() > 0 ? stages * ring_chunk_bytes() : 0);
   }
@@ -75,14 +75,15 @@ struct RecurrencePlan {
   int columns = 0, warps = 0;
   bool numbered = false, clustered = false;         // RecurrenceExchange
   int64_t parts = 0, groups = 0, first_groups = 0;  // first_groups: groups that run at a time
-  // Products of the layer's units, then of the projection. One behind the other in each step.
+  // The products of the layer's units, then of the projection. One behind the other in each step.
   std::vector<RecurrenceProduct> products;
 
   const RecurrenceProduct& of_units() const { return products.front(); }
   int threads() const { return 32 * warps; }
   int element_bytes() const { return rounds || fma ? 4 : 2; }
   int64_t blocks() const { return parts * first_groups * shape.directions; }
-  // With numbers there are the sums of two products, one behind the other.
+  // The bytes in which all products work: in one place, but with numbers there are the sums of two
+  // products, one behind the other.
   int64_t work_bytes() const {
     int64_t most = 0, both = 0;
     for (const RecurrenceProduct& p : products) {
@@ -93,7 +94,7 @@ struct RecurrencePlan {
     if (!numbered && !clustered) return most;
     return products.size() == 1 ? 2 * both : both;
   }
-  // Pitch of a row of the exchange in memory; in shared memory neighbouring rows begin at other
+  // The pitch of a row of the exchange in memory; in shared memory neighbouring rows begin at other
   // banks.
   int64_t exchange_pitch() const {
     const int64_t pitch = of_units().pitch();
@@ -103,7 +104,7 @@ struct RecurrencePlan {
   int64_t clustered_bytes() const {
     return clustered ? 2 * columns * exchange_pitch() * element_bytes() + 16 : 0;
   }
-  // FMA units read states from there.
+  // The shared memory of a block, from which FMA units read states.
   int64_t shared_bytes() const {
     int64_t matrices = 0, pitch = 0;
     for (const RecurrenceProduct& p : products) {
@@ -112,13 +113,13 @@ struct RecurrencePlan {
     }
     return work_bytes() + matrices + (fma ? columns * pitch * 4 : 0) + clustered_bytes();
   }
-  // That all blocks read again at each step.
+  // The bytes that all blocks read again at each step.
   int64_t streamed_bytes() const {
     int64_t bytes = 0;
     for (const RecurrenceProduct& p : products) bytes += blocks() * p.streamed() * p.chunk_bytes();
     return bytes;
   }
-  // Elements of what blocks exchange: of two copies, or one of what each product reads; ints of
+  // The elements of what blocks exchange: of two copies, or one of what each product reads; ints of
   // counters.
   int64_t exchanged() const {
     int64_t pitch = 0;
@@ -127,12 +128,12 @@ struct RecurrencePlan {
     if (clustered) return 16;  // none
     return (numbered ? 2 : 1) * shape.directions * groups * columns * pitch;
   }
-  // Elements of what stages send up, a copy for each step.
+  // The elements of what stages send up, a copy for each step.
   int64_t sent_up() const {
     if (shape.stages == 1) return 0;
     return shape.steps * (shape.stages - 1) * groups * columns * products[1].pitch();
   }
-  // Steps that a stage waits for at a time: few where there are few.
+  // The steps that a stage waits for at a time: few where there are few.
   int64_t ask_every() const {
     constexpr int64_t kMost = 4, kBegins = 16;
     return std::clamp<int64_t>(shape.steps / (kBegins * std::max<int64_t>(shape.stages - 1, 1)), 1,

@@ -56,12 +56,12 @@ struct RecurrenceRingPlan {
   int64_t exchanged_bytes() const {
     return 2 * shape.directions * groups * split * chunks * state_bytes();
   }
-  // Which all groups of sequences share.
+  // The bytes of the streamed matrix, which all groups of sequences share.
   int64_t streamed_bytes() const {
     return shape.directions * parts * split * streamed() * matrix_bytes();
   }
   int64_t counters() const { return shape.directions * groups * 32; }
-  // Units of sequences that a thread has.
+  // The units of sequences that a thread has.
   int64_t elements() const;
 };
 

@@ -23,10 +23,10 @@ struct Moment {
   graph::TensorId mean;  // that the distances are taken from: the sum over the elements' number
 };
 
-// One for each of row.reduces.
+// A moment, or none, for each of row.reduces.
 std::vector<std::optional<Moment>> MomentsOf(const ReducePlan& row);
 
-// Whether a sum of row.reduces, from whose mean distances are taken, adds x - s.
+// True if a sum of row.reduces, from whose mean distances are taken, adds x - s.
 bool IsShifted(const ReducePlan& row, size_t sum);
 // The s of elements of which these are two, or the same one twice; it may be named in `out`.
 tile::Expr ShiftOf(KernelBuilder& b, tile::Block& out, const tile::Expr& element,

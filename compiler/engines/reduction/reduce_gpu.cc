@@ -423,7 +423,7 @@ class ColumnSchedule {
     body.push_back({tile::If{tile::And(first, in_range_), std::move(store), {}}});
   }
 
-  // Those of one lane: results, or this block's part of them.
+  // Stores the totals of one lane: results, or this block's part of them.
   void StoreTotals(KernelBuilder& b, Accumulators& acc, Block& out, const Expr& lane,
                    const std::function<Expr(size_t)>& total) {
     Index at = kept_;

@@ -24,8 +24,8 @@ struct ReducePlan {
   int64_t extent(int64_t dim) const { return group.graph[input].dims[dim]; }
 };
 
-// The reductions are those of the dims of the first one whose result is read in the group, else of
-// the first one.
+// Plans a group. The reductions are those of the dims of the first one whose result is read in the
+// group, else of the first one.
 ReducePlan PlanReduce(const Group& group);
 
 tile::Expr IdentityExpr(graph::Combine combine, DType type);
@@ -33,8 +33,8 @@ tile::Expr IdentityExpr(graph::Combine combine, DType type);
 DType AccumulatorType(const graph::Node& reduce);
 tile::Expr IdentityOf(const graph::Node& reduce);
 tile::Expr CombineTwo(const graph::Node& reduce, tile::Expr a, tile::Expr b);
-// The same for any target: a CPU adds f32 in f64, which costs nothing beside the memory that it
-// waits for, and keeps means exact however many elements they have.
+// The type of an accumulator for any target: a CPU adds f32 in f64, which costs nothing beside the
+// memory that it waits for, and keeps means exact however many elements they have.
 DType AccumulatorType(const graph::Node& reduce, const Target& target);
 
 // The accumulators of every reduce of a plan: `lanes` registers each, combined by the node's
@@ -52,7 +52,7 @@ class Accumulators {
   void Declare(tile::Block& out);
   // The value of the reduce's operand at `index`, in the type of its accumulator.
   tile::Expr Operand(size_t r, ValueScope& values, const Index& index) const;
-  // acc[lane] = combine(acc[lane], value of the reduce's operand at `index`).
+  // Adds: acc[lane] = combine(acc[lane], value of the reduce's operand at `index`).
   void Add(tile::Block& out, ValueScope& values, const Index& index, const tile::Expr& lane);
   tile::Expr Combined(size_t r, tile::Expr a, tile::Expr b) const;
   tile::Expr Lane(size_t r, const tile::Expr& lane) const;
@@ -63,7 +63,7 @@ class Accumulators {
                   int64_t step,
                   const std::function<void(tile::Block&, Accumulators&, const tile::Expr&,
                                            const tile::Expr&)>& add);
-  // All lanes into lane 0, in a fixed order.
+  // Folds all lanes into lane 0, in a fixed order.
   void FoldLanes(tile::Block& out);
   // Binds each reduce's result, rounded to its tensor, and stores the group's outputs at the kept
   // index.
@@ -80,22 +80,23 @@ class Accumulators {
   std::vector<std::string> names_;
 };
 
-// Index over the domain from a linear index over `dims` (outermost first), 0 elsewhere.
+// The index over the domain from a linear index over `dims` (outermost first), 0 elsewhere.
 // `inner_divisor` divides the extent of plan.inner where it is among them (vectors), and the index
 // there counts vectors.
 Index UnravelDims(KernelBuilder& b, tile::Block& out, const ReducePlan& plan,
                   const std::vector<int64_t>& dims, const tile::Expr& linear, int64_t inner_divisor,
                   const std::string& name);
 
-// Scratch for `splits` partial results of each row, one buffer a reduce; returns the first buffer's
-// number.
+// Adds scratch for `splits` partial results of each row, one buffer a reduce; returns the first
+// buffer's number.
 int AddPartials(const ReducePlan& plan, const Target& target, int64_t splits, Lowered& lowered);
 
-// Second stage: row r's partials stand at [r * splits + s] (row_major) or [s * rows + r].
+// Writes the second stage: row r's partials stand at [r * splits + s] (row_major) or [s * rows +
+// r].
 void LowerCombine(const ReducePlan& plan, const Target& target, int first_scratch, int64_t splits,
                   bool row_major, Lowered& lowered);
 
-// The two targets' first stages (reduce_gpu.cc, reduce_cpu.cc).
+// The knobs of the two targets' first stages (reduce_gpu.cc, reduce_cpu.cc).
 struct ReduceKnobs {
   int threads, splits;  // splits 0: as many as fill the device
 };

@@ -34,7 +34,8 @@ constexpr int kColumnsOfRing = 64, kRegistersOfRing = 64, kMostOfRing = 4;
 constexpr int64_t kRingBytes = 200 << 10;
 constexpr int kThreadsWithSums = 512;  // of a block, several teams
 constexpr int64_t kMostVectorsOfLongRows = 16, kLeastChunkOfLongRows = 8;
-// Where blocks have more rows than these one after the other, others compute while one reads.
+// The most turns of blocks that read ahead: where blocks have more rows than these one after the
+// other, others compute while one reads.
 constexpr int64_t kTurnsToReadAhead = 4;
 constexpr int kTeamToReadAhead = 128;  // of long rows few are under way: the next is read ahead
 // Limits of rows side by side: bytes of neighbours that are read together, and threads.
@@ -92,7 +93,7 @@ class Planner {
                                [&](int64_t d) { return d >= missing && t.dims[d - missing] != 1; });
   }
 
-  // How many reductions stand one after the other before a tensor is known.
+  // Finds the number of reductions that stand one after the other before a tensor is known.
   void FindLevels() {
     levels_.assign(g().tensors.size(), 0);
     const auto is_row_reduction = [&](const graph::Node& node) {
@@ -278,7 +279,7 @@ int LanesOf(const ReducePlan& row) {
 
 RowsPlan PlanRows(const Group& group, bool keeps) { return Planner(group, keeps).Plan(); }
 
-// Whether blocks walk rows that they have for themselves, though they sum up no columns.
+// True if blocks walk rows that they have for themselves, though they sum up no columns.
 bool ReadsAhead(const RowsPlan& plan, const RowsShape& shape) {
   return !shape.streams && !plan.costly && shape.team == shape.threads &&
          shape.team >= kTeamToReadAhead && shape.team < kMostThreads && shape.rows == 1;

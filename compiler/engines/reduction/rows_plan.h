@@ -1,4 +1,4 @@
-// RowsPlan: a group of kind kRows, seen as what one row needs stage by stage.
+// RowsPlan: a group of kind kRows, seen as the needs of one row stage by stage.
 //
 //   stage 0   sum(x)                      reads x
 //   stage 1   sum((x - mean)^2)           reads x, values of the row
@@ -43,37 +43,38 @@ struct RowsPlan {
 
   bool IsHeld(graph::TensorId leaf) const;
   bool IsShifted(size_t r) const { return std::ranges::find(shifted, r) != shifted.end(); }
-  // Bytes of all that is held of a row.
+  // The bytes of all that is held of a row.
   int64_t BytesOfRow() const;
-  // Bytes of the smallest copy, where all that is held comes as copies of 4, 8 or 16; else 0.
+  // The bytes of the smallest copy, where all that is held comes as copies of 4, 8 or 16; else 0.
   int64_t LeastChunk() const;
-  // Reductions across rows (row.others), each of which wants a register for every element.
+  // The reductions across rows (row.others), each of which wants a register for every element.
   int columns() const { return static_cast<int>(row.others.size()); }
-  // Bytes of one of their results, unrounded: types of accumulators have shared memory of their
+  // The bytes of one of their results, unrounded: types of accumulators have shared memory of their
   // own.
   int64_t ColumnBytes() const;
-  // 32-bit registers that a thread needs to hold `count` vectors of each of `rows`.
+  // The 32-bit registers that a thread needs to hold `count` vectors of each of `rows`.
   int64_t RegistersFor(int64_t count, int64_t rows = 1) const;
-  // The same with those of the next rows, and the columns.
+  // The registers of RegistersFor with those of the next rows, and the columns.
   int64_t RegistersToWalk(int64_t count, int64_t rows = 1) const;
 };
 
-// Elements of a vector along the innermost dim, be it reduced or not.
+// The elements of a vector along the innermost dim, be it reduced or not.
 int LanesOf(const ReducePlan& row);
 
-// `keeps`: whether results of costly functions that a stage has reduced may stay in registers for
-// later stages, instead of being computed again.
+// Plans a group. `keeps`: whether results of costly functions that a stage has reduced may stay in
+// registers for later stages, instead of being computed again.
 RowsPlan PlanRows(const Group& group, bool keeps = false);
 
-// How threads share rows. A team of threads has a row, each thread of it `vectors` of that row, and
-// `rows` rows are under way in it at a time.
+// The way in which threads share rows. A team of threads has a row, each thread of it `vectors` of
+// that row, and `rows` rows are under way in it at a time.
 struct RowsShape {
   int threads = 128;  // of a block
   int team = 32;      // a power of two that divides `threads`
   int vectors = 1;
   int rows = 1;
   bool streams = false;  // rows are longer than what a team holds: each stage reads them again
-  // Neighbouring threads have neighbouring rows: for rows that do not lie along the innermost dim.
+  // True if neighbouring threads have neighbouring rows: for rows that do not lie along the
+  // innermost dim.
   bool side_by_side = false;
   // Blocks of a multiprocessor that walk all rows, and read the next one while they compute one; 0:
   // a block for each few rows.
@@ -82,21 +83,21 @@ struct RowsShape {
   // the next. 0: registers hold both. With 1, parts of the next row come as this one's are stored.
   int ring = 0;
 
-  // Shared memory of a block; 0 where it always fits in 48 KB.
+  // The shared memory of a block; 0 where it always fits in 48 KB.
   int64_t SharedBytes(const RowsPlan& plan) const {
     constexpr int64_t kTotals = 4 << 10;  // of all warps
     return ring == 0 ? 0 : ring * plan.BytesOfRow() + kTotals;
   }
-  // Sums across rows that a team has of each reduction.
+  // The sums across rows that a team has of each reduction.
   int64_t ColumnsOfTeam(const RowsPlan& plan) const { return int64_t{team} * vectors * plan.lanes; }
-  // Teams that may leave theirs in shared memory at a time; 0: not one.
+  // The number of teams that may leave theirs in shared memory at a time; 0: not one.
   int TeamsToPublish(const RowsPlan& plan) const;
   int64_t rows_of_block() const { return int64_t{threads} / team * rows; }
-  // Whether all threads have equally many elements of a row, of which they make parts by shuffles.
+  // True if all threads have equally many elements of a row, of which they make parts by shuffles.
   bool IsEven(const RowsPlan& plan) const {
     return !streams && !side_by_side && int64_t{vectors} * team == plan.vectors;
   }
-  // Whether there are registers for a wide tensor in f32 beside what is held.
+  // True if there are registers for a wide tensor in f32 beside what is held.
   bool CanKeep(int lanes) const {
     return !streams && vectors * rows * lanes <= (threads > 512 ? 32 : 64);
   }

@@ -18,11 +18,11 @@ class RowsColumns {
   RowsColumns(const RowsPlan& plan, const RowsShape& shape, KernelBuilder& b, tile::Expr vectors)
       : plan_(plan), shape_(shape), b_(b), vectors_(std::move(vectors)) {}
 
-  // Registers, set to the identities.
+  // Declares registers, set to the identities.
   void Declare(tile::Block& out);
   // Takes in the operands at `index`; `slot` counts the elements of a row that the thread has.
   void Add(tile::Block& out, ValueScope& values, const Index& index, const tile::Expr& slot);
-  // After the last row: the block's partial results.
+  // Stores the block's partial results after the last row.
   void Publish(tile::Block& out, const tile::Expr& lane, int64_t blocks, Lowered& lowered);
 
  private:

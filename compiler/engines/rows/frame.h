@@ -1,6 +1,6 @@
-// RowsFrame: what every part of the rows engine's kernel knows, and the loops that all of them
-// write: the rows that a team has under way, the vectors of a row that a thread has, and the lanes
-// of a vector. Parts get the frame, and the state of one tile (operands.h) as values.
+// RowsFrame: the facts that every part of the rows engine's kernel knows, and the loops that all of
+// them write: the rows that a team has under way, the vectors of a row that a thread has, and the
+// lanes of a vector. Parts get the frame, and the state of one tile (operands.h) as values.
 #pragma once
 
 #include <functional>
@@ -24,14 +24,14 @@ struct RowsFrame {
   int teams() const { return shape.threads / shape.team; }
   // The number of the team that the thread belongs to.
   tile::Expr TeamOfThread() const;
-  // Elements of all vectors that a thread has at a time.
+  // The elements of all vectors that a thread has at a time.
   int64_t HeldElements() const { return int64_t{shape.rows} * shape.vectors * plan.lanes; }
-  // Whether blocks walk all rows.
+  // True if blocks walk all rows.
   bool walks() const { return shape.resident > 0; }
-  // Whether the ring has room for one row: the next one's vectors are asked for as this one's are
+  // True if the ring has room for one row: the next one's vectors are asked for as this one's are
   // stored.
   bool refills() const { return shape.ring == 1; }
-  // Whether rows of the last tile may not exist.
+  // True if rows of the last tile may not exist.
   bool MayBePast() const { return walks() || shape.rows_of_block() != 1; }
 };
 

@@ -10,7 +10,7 @@
 
 namespace kiln::compiler {
 
-// Values of the row, computed from the reductions so far.
+// The known values of the row, computed from the reductions so far.
 struct RowValues {
   std::vector<std::pair<graph::TensorId, tile::Expr>> known;
   struct Quotient {
@@ -39,7 +39,7 @@ StageLeaves FetchLeaves(const RowsFrame& f, const RowsTile& tile, tile::Block& o
 void BindLeaves(const RowsFrame& f, tile::Block& out, ValueScope& values, const StageLeaves& leaves,
                 const RowValues& of_row, const Place& place, const Element& element);
 
-// Emits for the whole row at once, or for one chunk of it after the other; emit(out, chunk, tile
+// Emits for the whole row at once, or for one chunk of it after the other: emit(out, chunk, tile
 // with the chunk's leaves held).
 void EachChunk(const RowsFrame& f, const RowsTile& tile, tile::Block& out,
                const RowsPlan::Stage& stage,

@@ -7,13 +7,13 @@
 
 namespace kiln::compiler {
 
-// The stage's reductions over a tile's rows. Returns the tile with what the stage keeps.
+// Writes the stage's reductions over a tile's rows. Returns the tile with what the stage keeps.
 // `distances`: the next stage, whose moment is made together with its sum, or null.
 RowsTile ReduceStage(const RowsFrame& f, RowsTotals& totals, tile::Block& out, RowsTile tile,
                      const RowsPlan::Stage& stage, const RowsPlan::Stage* distances);
 
-// The last stage's maps; results go out as vectors. `columns` takes them in where sums across rows
-// are wanted, else it is null.
+// Writes the last stage's maps; results go out as vectors. `columns` takes them in where sums
+// across rows are wanted, else it is null.
 void StoreStage(const RowsFrame& f, const RowsTotals& totals, tile::Block& out,
                 const RowsTile& tile, const RowsPlan::Stage& stage, RowsColumns* columns);
 

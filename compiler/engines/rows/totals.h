@@ -33,7 +33,7 @@ class RowsTotals {
     return CombineTwo(f_.reduce(r), std::move(a), std::move(b));
   }
 
-  // Partial results a lane, for each row, set to the identity.
+  // Declares partial results a lane, for each row, set to the identity.
   void DeclareParts(tile::Block& out, size_t r, Parts& parts);
   // Folds what the thread's lanes have.
   void FoldLanes(tile::Block& body, const RowsPlan::Stage& stage, const Parts& parts);

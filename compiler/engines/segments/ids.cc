@@ -15,7 +15,8 @@ using tile::Expr;
 
 constexpr size_t kOffsets = 0, kRows = 1, kMovedFrom = 2, kMoved = 1;
 
-// How many offsets are at most `place`, less one. Halving: `found` of them are known to be.
+// The number of offsets that are at most `place`, less one. Halving: `found` of them are known to
+// be.
 //   for step in 2^k, … 2, 1 { if found + step <= N+1 and offsets[found + step - 1] <= place {…} }
 Expr SegmentOf(KernelBuilder& b, Block& out, TensorId offsets, const Expr& place) {
   const DType t = b.index_type();

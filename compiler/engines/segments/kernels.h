@@ -5,16 +5,16 @@
 
 namespace kiln::compiler {
 
-// How many places of a segment are on their way at once.
+// Lowers segment_reduce; `places_at_once` places of a segment are on their way at once.
 Result<Lowered> LowerSegmentReduce(const Group& group, const Target& target, int threads,
                                    int places_at_once);
 Result<Lowered> LowerSegmentIds(const Group& group, const Target& target, int threads);
 
-// Operand `i` of a node that may leave out its last ones, kAbsent where it does.
+// The operand `i` of a node that may leave out its last ones, kAbsent where it does.
 inline graph::TensorId OperandOf(const graph::Node& node, size_t i) {
   return i < node.inputs.size() ? node.inputs[i] : graph::kAbsent;
 }
-// Which rows of x segment_reduce has at its places; kAbsent: all, in order.
+// The rows of x that segment_reduce has at its places; kAbsent: all, in order.
 inline graph::TensorId RowsOf(const graph::Node& segment_reduce) {
   return OperandOf(segment_reduce, 2);
 }
@@ -27,7 +27,8 @@ tile::Expr ListElement(KernelBuilder& b, tile::Block& out, graph::TensorId list,
 // Reading comes first, so that several rows are on their way before the first value is asked for.
 class SegmentRow {
  public:
-  // Row `place` of x, or rows[place]; `index` is that of y's lane 0, `lanes` neighbours.
+  // The reads of row `place` of x, or rows[place]; `index` is that of y's lane 0, `lanes`
+  // neighbours.
   SegmentRow(KernelBuilder& b, tile::Block& out, const graph::Node& node, const tile::Expr& place,
              const Index& index, int lanes);
 

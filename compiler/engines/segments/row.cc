@@ -58,7 +58,7 @@ SegmentRow::SegmentRow(KernelBuilder& b, Block& out, const Node& node, const Exp
   if (lanes > 1) Prefetch(out, x_);
 }
 
-// Whether its neighbours along the innermost dim lie side by side, one for each lane.
+// True if its neighbours along the innermost dim lie side by side, one for each lane.
 bool SegmentRow::is_wide(TensorId tensor) const {
   const Tensor &t = b_.graph()[tensor], &x = b_.graph()[x_];
   return producers_[static_cast<size_t>(tensor)] < 0 && !t.by_value && !t.is_constant() &&

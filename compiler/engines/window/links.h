@@ -1,4 +1,4 @@
-// Which sources a result of a pooling window has at places that are known as numbers.
+// Links: the sources that a result of a pooling window has at places that are known as numbers.
 #pragma once
 
 #include <vector>
@@ -10,10 +10,10 @@ namespace kiln::compiler {
 
 bool IsForward(const graph::Node& window);
 bool IsMax(const graph::Node& window);
-// Tensors that are read: x, or dy and the index of a maximum.
+// The tensors that are read: x, or dy and the index of a maximum.
 std::vector<graph::TensorId> SourcesOf(const graph::Node& window);
 std::vector<graph::ResampleAxis> AxesOf(const graph::Graph& g, const graph::Node& window);
-// One tap that stays where it is.
+// True for an axis with one tap that stays where it is.
 bool IsIdle(const graph::ResampleAxis& axis);
 // The tensor by which a window's results are known.
 graph::TensorId RepresentativeOf(const graph::Node& window);

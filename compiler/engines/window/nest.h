@@ -34,7 +34,8 @@ struct WindowNest {
   std::vector<Value> values;  // all that a thread has, sources before what is made of them
 };
 
-// None for other nodes than maps and pooling windows, and where a tile takes too much.
+// Plans a nest. None for other nodes than maps and pooling windows, and where a tile takes too
+// much.
 std::optional<WindowNest> PlanWindowNest(const Group& group);
 
 Lowered LowerWindowNest(const Group& group, const Target& target, const WindowNest& nest,

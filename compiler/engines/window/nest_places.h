@@ -1,6 +1,6 @@
-// NestPlaces: where the values of a WindowNest stand, as expressions of a thread's tile. Each base
-// and each condition is named once; equal places have equal expressions, since values are known by
-// them.
+// NestPlaces: the places of the values of a WindowNest, as expressions of a thread's tile. Each
+// base and each condition is named once; equal places have equal expressions, since values are
+// known by them.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ class NestPlaces {
 
   size_t inner() const { return nest_.axes.size() - 1; }
   Index IndexOf(tile::Block& out, graph::TensorId id, const Place& at);
-  // Whether a place, or all of a row of them, lies in the tensor; null for always.
+  // A condition: a place, or all of a row of them, lies in the tensor; null for always.
   tile::Expr Inside(tile::Block& out, graph::TensorId id, const Place& at, int count = 1);
 
  private:
@@ -42,10 +42,10 @@ class NestPlaces {
   std::map<std::tuple<size_t, int, int, int64_t>, tile::Expr> inside_axis_;
 };
 
-// The value that a window takes for what lies outside.
+// The value that a window takes for elements outside.
 double PaddingValueOf(const graph::Node& window);
-// The same of windows that alone read a tensor; nothing where others read it, too, or its type has
-// no such number.
+// The value that windows which alone read a tensor take for elements outside; nothing where others
+// read it, too, or its type has no such number.
 std::optional<double> PaddingOf(const graph::Graph& g, graph::TensorId id);
 
 // Reads all values that lie in memory, and binds them at their places (nest_loads.cc).

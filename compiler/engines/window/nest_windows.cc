@@ -109,7 +109,7 @@ class NestWindows {
                       tile::Cast(DType::kF32, tile::Op(ScalarOp::kMax, {taps, b_.Idx(1)})));
     return value / weight;
   }
-  // Where results do not tell a product from a quotient, or are rounded again on their way.
+  // True where results do not tell a product from a quotient, or are rounded again on their way.
   bool RoundsMore(const Node& node) const {
     const Tensor& y = g_[node.outputs[0]];
     return y.is_virtual || SizeOf(y.dtype) <= 2;

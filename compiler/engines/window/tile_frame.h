@@ -1,6 +1,6 @@
-// TileFrame: what the parts of the kernel of WindowTiles know, and the places of one tile. The
-// kernel loads a tile's sources (tile_sources.h), computes its results (tile_results.h), and stores
-// them (tiles.cc); all places are numbers from where the tile starts.
+// TileFrame: the facts that the parts of the kernel of WindowTiles know, and the places of one
+// tile. The kernel loads a tile's sources (tile_sources.h), computes its results (tile_results.h),
+// and stores them (tiles.cc); all places are numbers from where the tile starts.
 #pragma once
 
 #include <map>
@@ -24,13 +24,13 @@ struct TileFrame {
 
   bool forward() const { return IsForward(node); }
   bool is_max() const { return IsMax(node); }
-  // Results that lie side by side in registers: channels, or a row of the tile.
+  // The number of results that lie side by side in registers: channels, or a row of the tile.
   int CountOfRow() const { return tiles.along ? tiles.axes.back().tile : tiles.lanes; }
   // The tensor that has a maximum's tap, or kAbsent.
   graph::TensorId numbers() const {
     return node.outputs.size() > 1 ? node.outputs[1] : graph::kAbsent;
   }
-  // Results of 16 bits and less do not tell a product by 1 / n from a quotient.
+  // True for results of 16 bits and less, which do not tell a product by 1 / n from a quotient.
   bool RoundsMore() const { return SizeOf(g[node.outputs[0]].dtype) <= 2; }
 };
 
@@ -49,13 +49,13 @@ struct TapOfResult {
 };
 std::vector<TapOfResult> TapsOf(const TileFrame& f, const Places& result);
 
-// Where a thread's tile is.
+// The place of a thread's tile.
 struct TilePosition {
   Index place;                         // of its first result
   std::map<int64_t, tile::Expr> from;  // by dim: source 0
 };
 
-// Registers of each row of a tile's results.
+// The registers of each row of a tile's results.
 using ResultRows = std::map<std::pair<graph::TensorId, Places>, std::string>;
 
 }  // namespace kiln::compiler

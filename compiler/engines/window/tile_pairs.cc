@@ -41,8 +41,8 @@ Expr FirstInside(const std::vector<TapOfResult>& taps, const std::map<Places, Ex
   return first;
 }
 
-// Where all of a window is -infinity, so is what stands for what lies outside, which may come
-// first.
+// Mends the numbers of windows that are all -infinity: what stands for elements outside is so as
+// well, and may come first.
 void MendNumbers(const TileFrame& f, const TileSources& sources, Block& out, Places at,
                  const std::string& values, const std::string& numbers) {
   if (!f.attrs.propagate_nan || graph::PaddingTapOf(f.attrs) != graph::PaddingTap::kSkipped) return;

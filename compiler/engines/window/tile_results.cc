@@ -39,7 +39,7 @@ class TapWeights {
   }
 
  private:
-  // How many taps of a window lie in x along an axis, by its place there.
+  // The number of taps of a window that lie in x along an axis, by its place there.
   Expr TapsInside(size_t s, const Expr& window) const {
     KernelBuilder& b = f_.b;
     const Expr start = window * b.Idx(f_.attrs.stride[s]) - b.Idx(f_.attrs.pre_padding[s]);

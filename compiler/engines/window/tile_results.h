@@ -9,7 +9,8 @@ namespace kiln::compiler {
 ResultRows ComputeResults(const TileFrame& f, const TilePosition& at, const TileSources& sources,
                           tile::Block& out);
 
-// Maxima of neighbours of 16 bits, two at a time (tile_pairs.cc).
+// Maxima of neighbours of 16 bits are found two at a time (tile_pairs.cc) where PairsSuffice says
+// so.
 bool PairsSuffice(const graph::Graph& g, const WindowTiles& tiles, const Target& target);
 void ComputeInPairs(const TileFrame& f, const TileSources& sources, const ResultRows& rows,
                     tile::Block& out);

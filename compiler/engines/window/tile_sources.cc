@@ -23,7 +23,7 @@ double Beyond(const TileFrame& f) {
   return lowest ? -std::numeric_limits<double>::infinity() : 0;
 }
 
-// Whether `count` neighbours from a source on lie in its tensor; null for always.
+// A condition: `count` neighbours from a source on lie in its tensor; null for always.
 Expr Inside(const TileFrame& f, const TilePosition& at, const WindowTiles::Axis& axis, int source,
             int count = 1) {
   const int64_t extent = f.g[f.node.inputs[0]].dims[axis.dim];
@@ -75,7 +75,7 @@ SourcePiece Fetch(const TileFrame& f, const TilePosition& position, Block& out, 
   return piece;
 }
 
-// Whether sources lie in their tensor, each condition named once.
+// The conditions that sources lie in their tensor, each named once.
 class Conditions {
  public:
   Conditions(const TileFrame& f, const TilePosition& at, Block& out) : f_(f), at_(at), out_(out) {

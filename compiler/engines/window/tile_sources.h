@@ -5,7 +5,7 @@
 
 namespace kiln::compiler {
 
-// Registers, and where a source's first lane is in them.
+// An array of registers, and where a source's first lane is in it.
 struct SourcePiece {
   std::string regs;
   int slot = 0;

@@ -55,7 +55,7 @@ LocatedTile LocateTile(const TileFrame& f, Block& body) {
   return {std::move(at), NumElements(values)};
 }
 
-// Whether a result exists; null for always.
+// A condition: a result exists; null for always.
 Expr Exists(const TileFrame& f, const TilePosition& at, TensorId id, const WindowTiles::Axis& axis,
             int result) {
   if (f.g[id].dims[axis.dim] % axis.tile == 0) return nullptr;

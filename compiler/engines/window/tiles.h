@@ -37,7 +37,7 @@ struct WindowTiles {
   bool wide_store = true;  // along: results are
 };
 
-// None for windows of other kinds: interpolation, maps around the window, integers.
+// Plans tiles. None for windows of other kinds: interpolation, maps around the window, integers.
 std::optional<WindowTiles> PlanWindowTiles(const Group& group);
 
 Lowered LowerWindowTiles(const Group& group, const Target& target, const WindowTiles& tiles,

@@ -89,7 +89,7 @@ int TileAlong(const Graph& g, const ResampleAxis& a, bool forward, bool* wide) {
   return stride;
 }
 
-// Whether all sources come as copies of so many neighbours.
+// True if all sources come as copies of so many neighbours.
 bool ComeInChunks(const Graph& g, int64_t dim, int chunk) {
   const std::vector<TensorId> sources = SourcesOf(g.nodes[0]);
   const int aligned = WidestVector(g, sources, dim);
@@ -100,7 +100,7 @@ bool ComeInChunks(const Graph& g, int64_t dim, int chunk) {
          });
 }
 
-// Whether a gradient's one window along the axis has few elements: a tile is all of them, and no
+// True if a gradient's one window along the axis has few elements: a tile is all of them, and no
 // other window need be looked for.
 bool IsWhole(const Node& node, const ResampleAxis& a) {
   return !IsForward(node) && a.out == 1 && a.in > 1 && a.in <= kMostTaps;

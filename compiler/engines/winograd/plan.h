@@ -29,7 +29,7 @@ namespace kiln::compiler {
 inline constexpr int kWinogradTile = 4;
 inline constexpr int kWinogradPoints = kWinogradTile * kWinogradTile;
 
-// Where an operand or a result stands in its coordinates: [point][row][column], columns side by
+// The layout of an operand or a result in its coordinates: [point][row][column], columns side by
 // side.
 struct WinogradMatrix {
   bool tiles_inside = false;  // [channel][tile], else [tile][channel]
@@ -55,7 +55,7 @@ struct WinogradPlan {
   bool wide() const;  // whether indices need 64 bits
 };
 
-// The plan, or why the group has none.
+// The plan of a group, or why it has none.
 Result<WinogradPlan> PlanWinograd(const Group& group);
 
 }  // namespace kiln::compiler

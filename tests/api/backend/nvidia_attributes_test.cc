@@ -55,7 +55,7 @@ constexpr std::array kCrashes = {
     CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,     CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
     CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_ATTR_KERNEL_CACHE_OPERATION_GRAPH};
 
-// Whether a new descriptor takes one value of zeros, or an unfinalised tensor. `tensor` is that.
+// True if a new descriptor takes one value of zeros, or an unfinalised tensor. `tensor` is that.
 bool Accepts(const Library& lib, int kind, int attribute, int type, Raw tensor) {
   Client client(lib);
   const Raw d = client.Make(kind);

@@ -1,7 +1,6 @@
-// The same calls on ours and on NVIDIA's libcudnn.so.9, descriptor calls alone, so that no GPU is
-// needed. Each row is a sequence that ends in one status. The two must be equal, or the row says
-// why ours differs; a row that gives a reason and does not differ fails too. Skipped where NVIDIA's
-// library is not installed.
+// Descriptor calls on ours and on NVIDIA's libcudnn.so.9, which need no GPU. Each row is a sequence
+// that ends in one status. The two must be equal, or the row says why ours differs; a row that
+// gives a reason and does not differ fails too. Skipped where NVIDIA's library is not installed.
 //
 // Not here: NULL descriptors, values outside an enumeration of types, and an empty ENGINECFG, on
 // which NVIDIA's 9.19 crashes.

@@ -53,7 +53,7 @@ struct FunctionRow {
   std::vector<std::string> parameters;
 };
 
-// Those that a generation exports.
+// The functions that a generation exports.
 std::vector<FunctionRow> Exported(int generation) {
   std::ifstream file("api/spec/functions.tsv");
   std::vector<FunctionRow> rows;
@@ -75,7 +75,7 @@ std::vector<FunctionRow> Exported(int generation) {
   return rows;
 }
 
-// Those that do not log: they cannot fail.
+// The functions that do not log: they cannot fail.
 const std::set<std::string> kSilent = {"cudnnGetMaxDeviceVersion", "cudnnGetErrorString",
                                        "cudnnGetLastErrorString"};
 

@@ -1,4 +1,4 @@
-// Which configurations are compiled together with the one that is built.
+// NextPlans: the configurations that are compiled together with the one that is built.
 #include "api/prefetch/next_plans.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which candidates of a ranking heuristics show.
+// HeuristicList: the candidates of a ranking that heuristics show.
 #include "api/session/heuristic_list.h"
 
 #include <gtest/gtest.h>

@@ -192,7 +192,7 @@ class Plans : public testing::Test {
     EXPECT_EQ(cache.status(), CUDNN_STATUS_SUCCESS) << cache.error();
     return cache;
   }
-  // Whether the cache knows the kernels of the configuration; -1 where it does not say.
+  // 1 if the cache knows the kernels of the configuration, else 0; -1 where it does not say.
   static int64_t IsCached(const Desc& cache, const Desc& config) {
     cudnnBackendDescriptor_t raw = config.raw();
     int64_t count = -1;

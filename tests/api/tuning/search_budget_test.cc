@@ -1,4 +1,4 @@
-// How long Find searches: the budget's numbers, and searches under it on a bench whose compiler and
+// SearchBudget: its numbers, and how long Find searches under it on a bench whose compiler and
 // kernels take the time that the test says, by the test's clock.
 #include "api/tuning/search_budget.h"
 

@@ -26,7 +26,7 @@ graph::Graph Matmul(DType type) {
   return *b.Finish();
 }
 
-// Whether each config of the list rounds its inputs.
+// For each config of the list, true if it rounds its inputs.
 std::vector<bool> RoundedIn(const char* override_value, DType type, RankMode mode) {
   if (override_value == nullptr)
     ::unsetenv("NVIDIA_TF32_OVERRIDE");

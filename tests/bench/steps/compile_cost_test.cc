@@ -106,7 +106,7 @@ TEST(CompileCost, SharingCostsLittleTime) {
   }
 }
 
-// The same graphs give the same texts, whatever was planned before.
+// Graphs give the same texts, whatever was planned before.
 TEST(CompileCost, TheChoiceDoesNotDependOnWhatWasPlanned) {
   const StepPlans first = Plan(kImages);
   Plan(32);

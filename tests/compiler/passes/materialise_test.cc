@@ -27,7 +27,7 @@ using M = graph::PointwiseMode;
 Dims Nhwc(const Dims& d) { return {d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]}; }
 Dims Nchw(const Dims& d) { return PackedStrides(d); }
 
-// Which extras a convolution gets.
+// The extras that a convolution gets.
 struct Extras {
   bool prologue = false, bias = false, residual = false, keeps_sum = false;
 };

@@ -21,7 +21,7 @@ class ThreadsTest : public ::testing::Test {
  protected:
   void TearDown() override { SetThreadsLeftForTest(-1); }
 
-  // Whether each of `count` pieces was done once.
+  // True if each of `count` pieces was done once.
   static bool DoesAll(size_t count, int64_t threads) {
     std::vector<std::atomic<int>> done(count);
     ForEachTogether(count, threads, [&](size_t i) { ++done[i]; });

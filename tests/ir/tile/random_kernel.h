@@ -8,7 +8,7 @@
 
 namespace kiln::tile {
 
-// The same kernel for the same seed.
+// A random kernel, the same for the same seed.
 Kernel RandomKernel(uint32_t seed);
 
 }  // namespace kiln::tile

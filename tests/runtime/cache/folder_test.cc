@@ -1,4 +1,4 @@
-// Whose folders are trusted, and that an open folder stays the one that was checked.
+// Folders: those of whom are trusted, and that an open folder stays the one that was checked.
 #include "runtime/cache/folder.h"
 
 #include <gtest/gtest.h>

@@ -33,7 +33,7 @@ CacheRequest Request(const std::string& name) {
   return request;
 }
 
-// Where the kernel came from, in a new cache object, which is what another process sees.
+// The origin of the kernel in a new cache object, which is what another process sees.
 Origin Lookup(const KernelCache::Options& options, const std::string& name,
               size_t payload_bytes = 1000) {
   KernelCache cache(options);

@@ -17,7 +17,7 @@ void RunIntegers(Warp& w, const Instr& i, Mask lanes) {
   ForLanes(lanes,
            [&](int lane) { Put<To>(w, i.d, lane, static_cast<To>(Get<From>(w, i.a, lane))); });
 }
-// The same of the low bits of a 64-bit register.
+// Converts the low bits of a 64-bit register.
 template <class To, class From>
 void RunLowIntegers(Warp& w, const Instr& i, Mask lanes) {
   ForLanes(lanes, [&](int lane) {

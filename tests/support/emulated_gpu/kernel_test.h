@@ -105,14 +105,14 @@ class KernelTest : public ::testing::Test {
                                 .attribute_count = 0};
     return cuLaunchKernelEx(&config, function, pointers, nullptr);
   }
-  // The same of text, that has to succeed.
+  // Runs text, which has to succeed.
   template <class... Args>
   void Run(const std::string& text, const Shape& shape, Args... args) {
     const CuFunction function = Compile(text);
     ASSERT_NE(function, nullptr);
     ASSERT_EQ(Launch(function, shape, args...), 0) << text;
   }
-  // The same of text, that has to fail; returns what is said about it.
+  // Runs text, which has to fail; returns what is said about it.
   template <class... Args>
   std::string Complaint(const std::string& text, const Shape& shape, CuResult expected,
                         Args... args) {

@@ -230,7 +230,7 @@ inline uint64_t AddressOf(const Warp& w, const Instr& i, int lane) {
   return i.a_is_wide ? base + static_cast<uint64_t>(i.offset)
                      : static_cast<uint32_t>(base + static_cast<uint64_t>(i.offset));
 }
-// The same by the short way, where the access is like the last one.
+// The host's bytes of an address by the short way, where the access is like the last one.
 inline uint8_t* Access(Warp& w, const Instr& i, int lane, int64_t bytes, bool writes) {
   const uint64_t address = AddressOf(w, i, lane);
   if ((address & static_cast<uint64_t>(bytes - 1)) == 0) {

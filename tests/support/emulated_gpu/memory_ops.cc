@@ -98,7 +98,7 @@ void DecodeAccess(Decoder& d, Instr& i, bool loads) {
     default:
       break;
   }
-  // Who asks again and again for what another writes lets others run.
+  // A thread that asks again and again for what another writes lets others run.
   if (loads && (d.Has("acquire") || d.Has("relaxed") || d.Has("volatile")))
     i.control = Control::kSpin;
 }

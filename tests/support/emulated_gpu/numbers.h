@@ -112,7 +112,7 @@ inline double Decode(const Format& f, uint32_t code) {
   return sign * std::ldexp(mantissa + (1u << f.mantissa_bits), exponent - f.bias - f.mantissa_bits);
 }
 
-// The same of f32 to f16 and bf16, to nearest, by their bits.
+// Rounds f32 to f16 and bf16, to nearest, by their bits.
 inline uint16_t HalfBits(float v) {
   const uint32_t u = BitsAs<uint32_t>(v), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
   if (a > 0x7f800000) return 0x7fff;

@@ -32,7 +32,7 @@ struct Equality {
 };
 using Known = std::map<std::string, int64_t>;
 
-// Which registers are equal to a constant before each statement, as far as branches tell.
+// Registers that are equal to a constant before each statement, as far as branches tell.
 class KnownConstants {
  public:
   explicit KnownConstants(const PtxFunction& f) : f_(f), before_(f.statements.size()) {

@@ -39,7 +39,7 @@ int64_t RowElements(const TensorMap& map);
 void InsideOf(const TensorMap& map, const BoxRow& row, int64_t& begin, int64_t& end);
 uint64_t AddressOf(const TensorMap& map, const BoxRow& row, int64_t element);
 
-// Where a byte of a swizzled box lies: bits 4.. of the address xor those 3 places above, over as
+// The place of a byte of a swizzled box: bits 4.. of the address xor those 3 places above, over as
 // many bits as the width has chunks of 16 bytes. `kind`: CUtensorMapSwizzle, 0 none, 1: 32, 2: 64,
 // 3: 128 bytes.
 inline uint32_t Swizzled(uint32_t address, int kind) {

@@ -32,7 +32,7 @@ Interval Bounds(DType dtype, Value expected, const Tolerance& tolerance) {
   return {Round(dtype, expected.v - e), Round(dtype, expected.v + e)};
 }
 
-// How far out of place `actual` is: at most 1 inside the interval.
+// The distance that `actual` is out of place: at most 1 inside the interval.
 double Ratio(DType dtype, Value expected, double actual, const Tolerance& tolerance) {
   const auto [low, high] = Bounds(dtype, expected, tolerance);
   if (std::isnan(low)) return std::isnan(actual) ? 0 : kInf;

@@ -25,7 +25,7 @@ struct CtcLoss {
 // `before`: what gradients held, which samples that no path fits keep where those are skipped.
 CtcLoss Ctc(const CtcBatch& batch, const std::vector<double>& before);
 
-// The same by every one of the A^T paths; for a handful of frames.
+// The loss by every one of the A^T paths; for a handful of frames.
 CtcLoss CtcByPaths(const CtcBatch& batch, const std::vector<double>& before);
 
 }  // namespace kiln::oracle

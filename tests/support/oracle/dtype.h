@@ -58,7 +58,7 @@ double Round(DType type, double value);
 double Decode(DType type, const uint8_t* bytes);
 void Encode(DType type, double value, uint8_t* bytes);  // rounds first
 
-// The same of element `index` of an array.
+// The value of element `index` of an array.
 double DecodeAt(DType type, const uint8_t* bytes, int64_t index);
 void EncodeAt(DType type, double value, uint8_t* bytes, int64_t index);
 

@@ -38,10 +38,10 @@ struct Scaling {  // result = alpha * op + beta * previous
   const Dense* previous = nullptr;
 };
 
-// How exactly an implementation computes. `operand_roundoff` is for hardware that rounds the
-// operands of a contraction first (TF32: 2^-11); 0 where it must not. `sum_roundoff` is for tensor
-// cores that add with fewer bits than the compute type: the error in units of the largest partial
-// sum that there can be, Σ|tᵢ|.
+// The exactness with which an implementation computes. `operand_roundoff` is for hardware that
+// rounds the operands of a contraction first (TF32: 2^-11); 0 where it must not. `sum_roundoff` is
+// for tensor cores that add with fewer bits than the compute type: the error in units of the
+// largest partial sum that there can be, Σ|tᵢ|.
 struct Precision {
   DType compute = DType::kF32;
   double operand_roundoff = 0;

@@ -118,7 +118,7 @@ WindowResult WindowForward(const Window& w, const Dense& x, const Dims& y, DType
     if (w.mode == Window::Mode::kMax) {
       Value value{.v = -kInf, .e = 0};
       const Tap* best = Largest(w, taps, x, value);
-      // Where values may be off, another may be the maximum as well.
+      // Another element may be the maximum as well, where values may be off.
       for (const Tap& tap : taps)
         if (tap.at >= 0) value.e = std::max(value.e, x.values[static_cast<size_t>(tap.at)].e);
       result.y.values.push_back(value);

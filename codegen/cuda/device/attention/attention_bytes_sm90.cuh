@@ -91,7 +91,7 @@ struct attention_bytes {
     const unsigned at = column * C::kKeys + key;
     return at ^ (at >> 3 & (C::kKeys - 16) & 0x70);
   }
-  // Of two neighbouring keys from `key` on, those that lie before `end`.
+  // A mask of those of two neighbouring keys from `key` on that lie before `end`.
   static __device__ inline unsigned before(int key, int end) {
     return (key < end ? 0xffffu : 0u) | (key + 1 < end ? 0xffff0000u : 0u);
   }
@@ -286,7 +286,7 @@ struct attention_bytes {
   };
 };
 
-// How results leave the staging: threads finish and store 8.
+// Stores results from the staging: threads finish and store 8.
 template <class C, class T, class Store, class OfWeights, class OfResults>
 struct attention_to_bytes {
   const attention_shape& s;

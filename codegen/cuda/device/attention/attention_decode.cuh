@@ -95,7 +95,7 @@ struct attention_decode_part {
     return y;
   }
   static __device__ inline float finite(float max) { return max == none() ? 0.f : max; }
-  // What has seen no key need not have values.
+  // Adds another part of the row. A part that has seen no key need not have values.
   __device__ inline void add(float other_max, float other_sum, const float* other) {
     const bool is_none = other_max == none() && other_sum == 0.f;
     const float most = fmaxf(max, other_max);
@@ -108,7 +108,7 @@ struct attention_decode_part {
   }
 };
 
-// What is left of a row: eight columns of the result, and its statistics with the first of them.
+// Finishes a row: eight columns of the result, and its statistics with the first of them.
 template <class C, class T, class Finish, class Rows, class First, class Store>
 __device__ inline void attention_decode_finish(attention_decode_part<8> part, int head, int query,
                                                int column, T*, const Finish& finish,
@@ -213,7 +213,7 @@ struct attention_decode {
     return p;
   }
 
-  // One operand of a step, whose first row is the places' `from`.
+  // Copies one operand of a step, whose first row is the places' `from`.
   template <class Panels, int from, class Load>
   static __device__ inline void copy_rows(int to, const places& p, const Load& load) {
     constexpr int kOfRow = Panels::kOfRow;
@@ -226,7 +226,7 @@ struct attention_decode {
     }
   }
 
-  // Where a block's rows and keys begin.
+  // The place where a block's rows and keys begin.
   struct spot {
     int unit, split, head, row;  // of a unit's rows
     __device__ inline spot(const attention_decode_shape& s) {
@@ -262,7 +262,7 @@ struct attention_decode {
     w.value = start + (ring + mma::kKeyElements) * 2 + value_panels::first(lane % 16, lane / 16);
   }
 
-  // m, l and O of a warp, for the block.
+  // Puts m, l and O of a warp into shared memory, for the block.
   template <class W>
   static __device__ inline void put_down(W& w, float* statistics, float* results) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -23,7 +23,7 @@
 
 using attention_grad_bytes_shape = attention_grad_shape;
 
-// How dk and dv leave the staging.
+// Stores dk and dv from the staging.
 template <class C, class OfSlopes, class OfKeys, class OfValues, class StoreKeys, class StoreValues,
           class FinishKeys, class FinishValues>
 struct attention_grad_to_bytes {

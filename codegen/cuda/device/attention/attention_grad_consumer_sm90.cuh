@@ -9,7 +9,7 @@
 #include "codegen/cuda/device/ptx/tma.cuh"
 #include "codegen/cuda/device/ptx/wgmma.cuh"
 
-// How dk and dv leave the staging, 64 by 64 at a time, where maps have whole tensors.
+// Stores dk and dv from the staging, 64 by 64 at a time, where maps have whole tensors.
 template <class C>
 struct attention_grad_to_maps {
   static constexpr bool kFinishes = false;
@@ -47,7 +47,7 @@ struct attention_grad_group : attention_grad_layout<C> {
   float *sums, *part_sums, *all_bias_sums;
   barriers b;
   unsigned memory, staging, group, thread;
-  // Of products over the depth (K-major), and read across it.
+  // Operands of products over the depth (K-major), and operands that are read across it.
   unsigned key_rows, value_rows, query_rows, grad_rows, query_across, grad_across;
   unsigned slopes_across, keys_across;  // low halves of descriptors
   ring at = {};
@@ -116,7 +116,7 @@ struct attention_grad_group : attention_grad_layout<C> {
   static __device__ inline unsigned long long descriptor(unsigned low) {
     return (descriptor_layout(128, 0) >> 32 << 32) | low;
   }
-  // Of `columns` of the rows.
+  // Multiplies rows over the first `columns` columns of the depth.
   template <int columns>
   __device__ inline void multiply_rows(float (&to)[kScores], unsigned left, unsigned right) {
     wgmma_fence();
@@ -128,7 +128,7 @@ struct attention_grad_group : attention_grad_layout<C> {
           i != 0);
     wgmma_commit();
   }
-  // The group's part of the sums of a block.
+  // The place of the group's part of the sums of a block.
   __device__ inline float* sums_of(int block) const {
     return sums + (block * 2 + group) * static_cast<long long>(kNumbers) + thread * 4;
   }
@@ -153,7 +153,8 @@ struct attention_grad_group : attention_grad_layout<C> {
     if (thread % 32 == 0) mbarrier_arrive(b.bias_added());
   }
 
-  // Rows of 128 bytes, of so many panels; then both groups' threads have written theirs.
+  // Zeroes the rows of 128 bytes for which `where` holds, in each of the panels; then
+  // zeroes_stored() waits until both groups' threads have written theirs.
   template <int count, int panels, class Where>
   __device__ inline void zero_where(unsigned to, const Where& where) const {
 #pragma unroll 1
@@ -169,7 +170,7 @@ struct attention_grad_group : attention_grad_layout<C> {
     fence_for_copies();
     named_barrier_sync(1, 256);
   }
-  // Of a block of q or dy that is there: rows that see no key.
+  // Zeroes the rows that see no key in a block of q or dy that has come.
   template <int panels>
   __device__ inline void zero_rows(unsigned blocks_at, int what) const {
     if constexpr (kRowWarps > 1) what |= load_shared(step_at() + 12);
@@ -180,7 +181,7 @@ struct attention_grad_group : attention_grad_layout<C> {
     });
     zeroes_stored();
   }
-  // Of k and v, which are there: keys that no row sees.
+  // Zeroes the keys that no row sees in k and v, which have come.
   __device__ inline void zero_keys() const {
     const place p = tiles::place_of(s, load_shared(b.tile()));
     const attention_grad_keys seen = attention_grad_seen(s, f.limits, p.head);
@@ -203,8 +204,8 @@ struct attention_grad_group : attention_grad_layout<C> {
     multiply_rows<C::kRows>(part.score, key_rows, query_rows);
   }
 
-  // dk and dv of parts, by heads and tiles: in order those of each part, which another kernel adds
-  // up, else their sums.
+  // Stores parts of dk and dv, by heads and tiles: in order each part has its own, which another
+  // kernel adds up, else their sums are kept.
   __device__ inline void store_part(const float (&from)[kGrads], const place& p, int which) const {
     const int head =
         C::kOrdered ? p.head : p.head / (s.parts * (which == 0 ? s.key_pairs : s.value_pairs));
@@ -220,7 +221,7 @@ struct attention_grad_group : attention_grad_layout<C> {
         turn::add_quad(to, from + 4 * i);
     }
   }
-  // Of 64 keys, kStagedPanels at a time.
+  // Stores the results of 64 keys, kStagedPanels at a time.
   template <bool are_values>
   __device__ inline void store(const float (&from)[kGrads], float times, const place& p) {
     constexpr int kPanels = are_values ? kWidthPanels : kRowPanels;
@@ -239,7 +240,7 @@ struct attention_grad_group : attention_grad_layout<C> {
                                        places);
     }
   }
-  // What was staged has been read.
+  // Waits until what was staged has been read.
   __device__ inline void staging_read() const {
     if (leads()) tma_store_wait_read<0>();
     group_sync();
@@ -296,7 +297,7 @@ struct attention_grad_consumer : attention_grad_group<C, F, Out> {
                       part.slopes[4 * i + 1], part.slopes[4 * i + 2], part.slopes[4 * i + 3]);
     }
   }
-  // Columns that dq has.
+  // Adds the columns that dq has to the sums of a block.
   __device__ inline void add_queries(const float (&dq)[kColumns / 2], int block) const {
     float* to = base::sums_of(block);
     constexpr int kFirst = kColumns < kUsed ? kColumns : kUsed, kSecond = kUsed - kFirst;
@@ -317,7 +318,7 @@ struct attention_grad_consumer : attention_grad_group<C, F, Out> {
     at = next;
     return bits;
   }
-  // Of a step whose scores are there; what it says of itself is `what`.
+  // Does a step whose scores are there; `what` holds its flags.
   __device__ inline void step(int what) {
     const bool goes_on = (what & kLast) == 0;
     thread = opaque(thread);  // addresses are made anew: registers are few

@@ -1,7 +1,7 @@
 #pragma once
-// What the warps of attention_grad_sm90 share: where operands of a tile and its steps lie in shared
-// memory, the barriers beside them, and what a step and a tile say of themselves
-// (attention_grad_layout).
+// attention_grad_layout: the memory that the warps of attention_grad_sm90 share. It has the places
+// of a tile's operands and of its steps in shared memory, the barriers beside them, and the flags
+// by which a step and a tile describe themselves.
 
 #include "codegen/cuda/device/attention/attention_grad_rows.cuh"
 #include "codegen/cuda/device/attention/attention_grad_tiles.cuh"
@@ -23,7 +23,8 @@ struct attention_grad_layout {
   static constexpr int kScores = kOwnQueries / 2, kGrads = kUsed / 2;  // registers
   static constexpr int kKeyBytes = kKeys * C::kDepth * 2, kQueryBytes = C::kQueries * C::kDepth * 2;
   static constexpr int kSlopeBytes = kKeys * C::kQueries * 2, kRowBytes = C::kQueries * 4;
-  // Of one group. Results of 64 keys leave by way of what weights and slopes have.
+  // Panels that one group stages at a time. Results of 64 keys leave by way of the memory of
+  // weights and slopes.
   static constexpr int kStagedPanels = kIsWide ? 2 : kPanels;
   static constexpr int kStagingBytes = kStagedPanels * 8192;
   static constexpr int kValuesAt = kKeyBytes;
@@ -98,15 +99,15 @@ struct attention_grad_layout {
   static __device__ inline void store_shared(unsigned at, float v) {
     store_shared(at, __float_as_int(v));
   }
-  // Of a step, beside its block by kFlags; kPart: the block has fewer rows.
-  // kDead: some rows that the first of the warps reads see no key.
+  // Flags of a step, whose word is its block times kFlags plus these. kPart: the block has fewer
+  // rows. kDead: some rows that the first of the warps reads see no key.
   static constexpr int kInside = 1, kLast = 2, kPart = 4, kDead = 8, kFlags = 16;
-  // Of a tile: whether there are steps, and whether no row sees some of its keys.
+  // Flags of a tile: kSteps where there are steps, kUnseen where no row sees some of its keys.
   static constexpr int kSteps = 1, kUnseen = 2;
   static constexpr int kTurnWarps = C::kOrdered ? 3 - kRowWarps : 0;
   static constexpr int kZeroWarps = C::kOrdered ? 0 : 1;
   static constexpr int kHelpers = kRowWarps + kTurnWarps + kZeroWarps;  // beside the producer
-  // What is computed of it is not computed before.
+  // Hides x from the compiler, so that what is computed of it is not computed before.
   template <class T>
   static __device__ inline T opaque(T x) {
     asm volatile("" : "+r"(x));

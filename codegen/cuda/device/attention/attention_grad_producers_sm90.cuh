@@ -7,7 +7,7 @@
 #include "codegen/cuda/device/ptx/mbarrier.cuh"
 #include "codegen/cuda/device/ptx/tma.cuh"
 
-// How blocks come where maps have whole tensors. `more` are bytes that are to come beside a block.
+// Loads blocks by maps of whole tensors. `more` are bytes that are to come beside a block.
 template <class C>
 struct attention_grad_by_maps {
   using of = attention_grad_layout<C>;
@@ -33,7 +33,8 @@ struct attention_grad_by_maps {
                                 const place& p) const {
     load<of::kKeys, of::kWidthPanels>(to, v, full, 0, p.key, p.inner / s.value_pairs, p.outer);
   }
-  // Of head `inner` of q in image `outer`, and the same head among all.
+  // Loads queries of head `inner` of q in image `outer`; the last argument is the same head's
+  // number among all.
   __device__ inline void queries(unsigned to, unsigned full, int more, const attention_grad_shape&,
                                  int row, int inner, int outer, int) const {
     load<C::kQueries, of::kRowPanels>(to, q, full, more, row, inner, outer);
@@ -172,7 +173,7 @@ struct attention_grad_producers : attention_grad_layout<C> {
         int what = (batch * s.query_tiles + row / C::kQueries) * kFlags;
         if (step.inside) what |= kInside;
         if (row + C::kQueries > s.queries) what |= kPart;
-        // Beside the block of a bias's sums: whether nobody has added to it.
+        // The sums of a bias get their block, and whether nobody has added to it.
         int bias_block = 0;
         if constexpr (C::kBias) {
           bias_block = of_bias::block(s, p, batch, row) * 2;
@@ -213,9 +214,9 @@ struct attention_grad_producers : attention_grad_layout<C> {
     });
   }
 
-  // Waits for the turn of each step, lets the groups add, and passes the turn on: what waits for
-  // memory is not on the way of a product. Two warps share this where there are two, so that one
-  // waits for the next turn while the other's release waits for what was added.
+  // Waits for the turn of each step, lets the groups add, and passes the turn on, so that waiting
+  // for memory is not on the way of a product. Two warps share this where there are two, so that
+  // one waits for the next turn while the other's release waits for what was added.
   template <bool waits, bool passes, class F>
   static __device__ inline void take_turns(const attention_grad_shape& s, const F& f, int* turns,
                                            const barriers& b) {
@@ -266,8 +267,8 @@ struct attention_grad_producers : attention_grad_layout<C> {
     });
   }
 
-  // A tile's sums are zeroes. What consumers wait for is told when they are done with the tile
-  // before, so that they miss no phase.
+  // Zeroes a tile's sums. Consumers are told only when they are done with the tile before, so that
+  // they miss no phase.
   static __device__ inline void zero(const attention_grad_shape& s, float* sums, int* turns,
                                      const barriers& b) {
     using zeroes = attention_grad_zeroes<C::kQueries, C::kDepth, place>;

@@ -26,7 +26,8 @@ struct attention_grad_products {
   static constexpr int kStageElements = C::kQueries * (C::kDepth + C::kWidth);  // q, and dy behind
   static constexpr int kWeightsAt = kStagesAt + C::kStages * kStageElements;
   static constexpr int kSlopeElements = kKeys * C::kQueries;  // weights have as many
-  // Of two steps. Where no warps share keys nobody reads another one's weights.
+  // Slopes of two steps, behind the weights. Where no warps share keys there are no weights: nobody
+  // reads another one's.
   static constexpr int kSlopesAt = kWeightsAt + (C::kShare > 1 ? kSlopeElements : 0);
   static constexpr int kHalf = C::kDepth / 2;                  // columns of a part of the sums
   static constexpr int kHalfChunks = kHalf / 8;                // of 8 elements
@@ -103,7 +104,7 @@ struct attention_grad_products {
           Panels::further(right, kStep * i, products::kAcross * n));
     });
   }
-  // The warp's own queries, from registers.
+  // Multiplies the warp's own queries, from registers.
   template <class Panels, int registers, class Pairs>
   static __device__ inline void multiply_own(float (&to)[kRowTiles][registers], const Pairs& words,
                                              unsigned right) {
@@ -116,7 +117,7 @@ struct attention_grad_products {
         },
         right);
   }
-  // Those of its neighbours, from shared memory.
+  // Multiplies the queries of its neighbours, from shared memory.
   template <class Panels, int registers>
   static __device__ inline void multiply_other(float (&to)[kRowTiles][registers], unsigned from,
                                                unsigned right) {
@@ -131,7 +132,7 @@ struct attention_grad_products {
         right);
   }
 
-  // A piece of dq of a step: 32 queries and kPiece columns from `first` chunks on.
+  // Multiplies a piece of dq of a step: 32 queries and kPiece columns from `first` chunks on.
   using dq_piece = float[kRowTiles][kPiece / 2];
   static __device__ inline void multiply_queries(dq_piece& dq, unsigned slopes, unsigned keys,
                                                  int row, int first, int lane) {
@@ -142,8 +143,8 @@ struct attention_grad_products {
                                         0, 2 * row);
     const auto left_at = [&](left(&rows)[kRowTiles], int i) {
       if constexpr (C::kF32) {
-        // Of rows 2t and 2t + 1 of keys 8 columns, which are queries 8 (g / 2) + 2w + g % 2: word w
-        // is row g of the first tile, g + 8 of it, and the same of the second.
+        // The quads are rows 2t and 2t + 1 of keys, 8 columns each, which are queries 8 (g / 2) +
+        // 2w + g % 2: word w is row g of the first tile, g + 8 of it, and the same of the second.
         unsigned even[4], odd[4];
         const unsigned at = slope_panels::further(slopes + from, kStep * i, 0);
         products::load_quad(even, at);

@@ -1,5 +1,5 @@
 #pragma once
-// What a thread does with its part of 16 keys of scores (attention_grad_rows), in the skeletons of
+// attention_grad_rows: a thread's work on its part of 16 keys of scores, in the skeletons of
 // attention's gradients, whoever multiplies and loads. attention_grad_tiles.cuh has what else they
 // share.
 //
@@ -73,13 +73,13 @@ struct attention_grad_rows {
   }
   static constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
   static __device__ inline float infinity() { return __int_as_float(0x7f800000); }
-  // Of all lanes of a warp: whether their rows' statistics stay as they are. Above that exponents
-  // would be off by more than 2^-10; +inf is no number.
+  // True for a warp if a row of its lanes has large statistics: all stay as they are then, since
+  // exponents would be off by more than 2^-10. +inf is no number and not large.
   static __device__ inline bool any_large(float stats) {
     return __any_sync(~0u, fabsf(stats) > 4096.f && fabsf(stats) != infinity());
   }
-  // Statistics and mean of a row, +inf and 0 of one that sees no key or is none: whatever q and dy
-  // hold there counts as 0.
+  // Reads statistics and mean of a row, +inf and 0 for one that sees no key or is none: whatever q
+  // and dy hold there counts as 0.
   template <class F>
   static __device__ inline void read_row(const F& f, const attention_grad_shape& s, int batch,
                                          int row, float (&of)[2]) {
@@ -132,8 +132,8 @@ struct attention_grad_rows {
     if constexpr (C::kPeaks & 1) largest = fmaxf(largest, counts ? fabsf(of[1]) : 0.f);
   }
 
-  // What lies beside elements 4i .. 4i + 3; `pairs` are those of 4i and of the four behind, for
-  // even i.
+  // Unpacks the values beside elements 4i .. 4i + 3; `pairs` are those of 4i and of the four
+  // behind, for even i.
   template <class Step>
   static __device__ inline void take_beside(const Step& step, int i, unsigned (&pairs)[4],
                                             float (&beside)[4]) {
@@ -143,10 +143,10 @@ struct attention_grad_rows {
       unpack_pair<C::kBesideBf16>(pairs[i % 2 * 2 + 1], beside[2], beside[3]);
     }
   }
-  // Where scores become exponents: in their place, unless the slopes want them.
+  // The place where a score becomes an exponent: its own, unless the slopes want the score.
   __device__ inline float& exponent(int e) { return C::kKeepsScores ? weight[e] : score[e]; }
 
-  // Scores as the graph has them; `subtracts`: less the rows' statistics.
+  // Makes scores as the graph has them; `subtracts`: less the rows' statistics.
   template <class F, class Step>
   __device__ inline void take_scores(const F& f, const attention_grad_shape& s, const Step& step,
                                      bool inside, bool subtracts) {
@@ -188,7 +188,7 @@ struct attention_grad_rows {
     for (int i = 0; i < C::kQueries / C::kOfVote; ++i) any |= step.is_large(i);
     return any;
   }
-  // Scores → weights, 16 bits for the product.
+  // Turns scores into weights, 16 bits for the product.
   template <class F, class Step>
   __device__ inline void take_weights(const F& f, const attention_grad_shape& s, const Step& step,
                                       bool inside) {
@@ -218,8 +218,8 @@ struct attention_grad_rows {
     if (asks || ends) hide_weights<C::kZeroes != 0>(f, s, step, inside);
     if (kFinishes || asks || ends) finish_weights(f, s, step);
   }
-  // Whether slopes of exponentials that are 0 may be anything else: those that are multiples of
-  // them are not.
+  // True if slopes of exponentials that are 0 may be anything else: slopes that are multiples of
+  // the exponentials are not.
   static constexpr bool kHidesSlopes = C::kKeepsScores || C::kSlopesOfRows || C::kReads || C::kBias;
   static constexpr bool kFinishes = C::kWeights || C::kKept;  // of all blocks
   template <class Rows>
@@ -277,8 +277,8 @@ struct attention_grad_rows {
     // A conversion would take four times as long as a selection.
     return !C::kKept || (bits[e / 32] & 1u << e % 32) != 0 ? 1.f : 0.f;
   }
-  // The same of bits that are turned by one, as slopes read them: compilers would keep what weights
-  // made of each, which is as many registers.
+  // Turns the bits by one, as slopes read them: compilers would keep what weights made of each,
+  // which is as many registers.
   __device__ inline void turn_bits() {
     if constexpr (C::kKept) {
 #pragma unroll
@@ -290,7 +290,7 @@ struct attention_grad_rows {
   }
   // Bits that follow from the place alone may be made before the step comes.
   static constexpr bool kKeptAhead = C::kKeptAhead && C::kRandom == 8 && kScores == 32;
-  // Before weights and slopes, which want no registers yet.
+  // Makes the step's bits before weights and slopes, which want no registers yet.
   template <class F, class Step>
   __device__ inline void take_kept(const F& f, const attention_grad_shape& s, const Step& step) {
     if constexpr (C::kRandom == 8)
@@ -405,7 +405,7 @@ struct attention_grad_rows {
         const int at_row = query + 8 * i + e % 2, at_key = key + (e & 2) * 4;
         const int row = min(at_row, s.queries - 1), column = min(at_key, s.keys - 1);
         const float of_row = e % 2 ? of.y : of.x, of_mean = e % 2 ? mean.y : mean.x;
-        // Of rows that are none or see no key exponentials are 0, whatever is finite.
+        // Rows that are none or see no key have exponentials of 0, whatever is finite.
         bool counts = at_key < s.keys;
         if constexpr (C::kReads || C::kBeside) counts = counts && of_row != infinity();
         float x[1] = {1.f};

@@ -99,7 +99,7 @@ struct attention_grad_mma : attention_grad_products<C> {
     static constexpr int kOfVote = kWarpQueries < 32 ? kWarpQueries : 32;  // rows of one flag
     static constexpr bool kOneLoop = false, kKeptAhead = false;
   };
-  // Of a stage, in `statistics`: those of the rows, their means, and flags for each kOfVote rows.
+  // Numbers of a stage: statistics of the rows, their means, and flags for each kOfVote rows.
   static constexpr int kLarge = 1, kDead = 2;  // some see no key
   static constexpr int kOfStage = 2 * C::kQueries + 4;
   using tiles = attention_grad_tiles<kKeys, C::kQueries, C::kOrdered != 0, false, false, false,
@@ -117,10 +117,10 @@ struct attention_grad_mma : attention_grad_products<C> {
     bool inside;
     int bias_before;  // steps that add to the same part of the bias's gradient
   };
-  // Sums of more than two would depend on their order.
+  // A bias's sums are added in turns, since more than two would depend on their order.
   static constexpr bool kBiasInOrder =
       C::kBias && C::kOrdered && (C::kBiasHeads || C::kBiasBatches);
-  // Other heads' steps at the block, those with lower numbers first.
+  // The number of other heads' steps at the block that add before, those with lower numbers.
   template <class Step>
   static __device__ inline int bias_before(const attention_grad_shape& s, const Step& step) {
     if constexpr (!kBiasInOrder) return 0;
@@ -129,7 +129,7 @@ struct attention_grad_mma : attention_grad_products<C> {
     if constexpr (C::kBiasHeads) return step.count_before(step.batch % heads, 1);
     return step.count_before(step.batch / heads, heads);
   }
-  // Behind the turns of blocks of dq.
+  // The turn of a step at the bias's gradient, behind the turns of blocks of dq.
   static __device__ inline int* bias_turn_of(const attention_grad_shape& s, int* turns,
                                              const step_info& step, int key_tile) {
     const int heads = s.inner * s.group;
@@ -139,7 +139,7 @@ struct attention_grad_mma : attention_grad_products<C> {
     return turns + 1 + s.batches * s.group * s.query_tiles +
            (part * s.query_tiles + step.row / C::kQueries) * s.key_tiles + key_tile;
   }
-  // Where a thread's part of a step begins.
+  // The place where a thread's part of a step begins.
   struct place_in_step {
     const attention_grad_shape& s;
     const step_info& step;
@@ -184,7 +184,7 @@ struct attention_grad_mma : attention_grad_products<C> {
       *reinterpret_cast<unsigned*>(to + at + lane % 4 * 2) = pair(e);
     }
   }
-  // Of f32, four at a time.
+  // Stores results of f32, four at a time.
   template <class Panels, int count, class T>
   static __device__ inline void store_quads(T* to, int row, int chunk, int lane, const float* from,
                                             float times) {
@@ -199,7 +199,7 @@ struct attention_grad_mma : attention_grad_products<C> {
     return make_float4(from[0] * times, from[4] * times, from[1] * times, from[5] * times);
   }
 
-  // dq of a step, to where it is summed: f32 as rows, else in the order of fragments.
+  // Adds dq of a step to its sums: f32 as rows, else in the order of fragments.
   template <class Scale>
   static __device__ inline void add_queries(const attention_grad_shape& s, const Scale& scale,
                                             unsigned slopes, unsigned keys, int number, int lane,
@@ -248,7 +248,7 @@ struct attention_grad_mma : attention_grad_products<C> {
     }
   }
 
-  // Rows of a matrix.
+  // Zeroes the rows of a matrix for which `where` holds.
   template <class Panels, int count, int columns, class T, class Where>
   static __device__ inline void zero_where(T* rows_at, const Where& where) {
     constexpr int kChunks = columns / kOfChunk;
@@ -259,7 +259,7 @@ struct attention_grad_mma : attention_grad_products<C> {
             make_uint4(0, 0, 0, 0);
   }
 
-  // k and v of a tile to TF32, which all of its steps multiply.
+  // Rounds k and v of a tile, which all of its steps multiply, to TF32.
   template <class T>
   static __device__ inline void round_keys(T* panel) {
     static_assert(kStagesAt % (4 * kThreads) == 0);
@@ -271,7 +271,7 @@ struct attention_grad_mma : attention_grad_products<C> {
     }
   }
 
-  // What dk and dv are in the end: times a number, or what the graph says.
+  // Pairs of dk and dv as results: times a number, or below by a function of the graph.
   struct scaled_pairs {
     float times;
     __device__ inline unsigned operator()(float low, float high, int, int) const {
@@ -299,7 +299,7 @@ struct attention_grad_mma : attention_grad_products<C> {
         return pack_pair<false>(x, y);
     }
   };
-  // A warp's part of dk or dv, over that of k or v in shared memory, and out.
+  // Writes a warp's part of dk or dv over that of k or v in shared memory, and stores it.
   template <class Panels, class T, int registers, class Pairs, class Store>
   static __device__ inline void store_rows(T* panel, int number, int lane,
                                            const float (&from)[kRowTiles][registers],
@@ -327,7 +327,7 @@ struct attention_grad_mma : attention_grad_products<C> {
     }
   }
 
-  // What becomes of dk and dv: times a number, or what the graph says.
+  // The end of dk and dv: times a number, or below by a function of the graph.
   template <class T, class Scale, class StoreKeys, class StoreValues>
   struct scaled_results {
     const attention_grad_shape& s;
@@ -372,7 +372,7 @@ struct attention_grad_mma : attention_grad_products<C> {
     }
   };
 
-  // k or v of a tile, by way of bytes.
+  // Loads k or v of a tile, by way of bytes.
   template <int columns, class T, class Bytes, class Load>
   static __device__ inline void load_wide(T* to, const Bytes* bytes, const Load& load,
                                           const typename tiles::place& p) {
@@ -383,7 +383,7 @@ struct attention_grad_mma : attention_grad_products<C> {
     __syncthreads();  // each thread's bytes may be another one's next
   }
 
-  // finish(dk, dv, slopes, place): what becomes of the sums.
+  // Makes a tile; finish(dk, dv, slopes, place) stores the sums.
   template <class T, class Bytes, class F, class Query, class Grad, class Key, class Value,
             class Finish>
   static __device__ inline void run(T* memory, const Bytes* bytes, float* statistics, int* next,
@@ -425,7 +425,7 @@ struct attention_grad_mma : attention_grad_products<C> {
             to + kQueryElements, thread, grad, step.batch, step.row);
       }
     };
-    // What this thread has loaded of a step is there.
+    // Waits until everything that this thread has loaded of a step is there.
     const auto settle = [&](int stage) {
       wait_async<0>();
       if constexpr (C::kEight) {
@@ -660,7 +660,7 @@ __device__ inline void attention_grad_sm80(
                 query, grad, key, value, finish);
 }
 
-// The same of 8 bits.
+// The skeleton for operands of 8 bits.
 template <class C, class T, class Bytes, class OfSlopes, class OfKeys, class OfValues, class Query,
           class Grad, class Key, class Value, class Score, class Inside, class Factor, class Limits,
           class Visible, class Random, class Kept, class Weight, class Slope, class AddBias,

@@ -1,6 +1,7 @@
 #pragma once
-// Which tile and which steps a block of attention's gradients has, and where and in what order it
-// adds to dq: attention_grad_shape, the tiles and their steps (attention_grad_tiles).
+// attention_grad_shape, the tiles and their steps (attention_grad_tiles), and the additions to dq:
+// which tile and which steps a block of attention's gradients has, and where and in what order it
+// adds.
 //
 //   tile     kKeys keys of one head of k and v, and a part of the heads of q that share it; its
 //            steps: blocks of kQueries queries of these, of which some see some of the keys
@@ -48,7 +49,7 @@ __device__ inline attention_grad_keys attention_grad_seen(const attention_grad_s
   return seen;
 }
 
-// Of a section.
+// The number of heads in a section.
 __device__ inline int attention_grad_heads(const attention_grad_shape& s, int part) {
   return min(s.section, s.batches - part * s.section);
 }
@@ -112,7 +113,7 @@ struct attention_grad_tiles {
       batch = head * s.group + of_group;
       row = block * kQueries;
     }
-    // Whether rows of a block see some of the keys; and all that they see.
+    // True if rows of a block see some of the keys; `result` gets all that they see.
     __device__ inline bool sees(int of, int at_row, int (&result)[4]) const {
       limits(of, at_row, min(at_row + kQueries, s.queries) - 1, result);
       const int first = max(result[0], 0), end = min(result[1], s.keys);
@@ -159,7 +160,7 @@ struct attention_grad_tiles {
   };
 };
 
-// What the adders of dq have of each other.
+// Additions to dq in memory, and the turns in which their blocks take them.
 struct attention_grad_turns {
   // PTX ISA "red", "ld.acquire", "red.release".
   static __device__ inline void add_quad(float* to, const float* x) {
@@ -202,7 +203,7 @@ struct attention_grad_bias {
                                  : (C::kBiasBatches ? batch - p.outer * heads(s) : batch);
     return (of * s.key_tiles + p.index) * s.query_tiles + row / C::kQueries;
   }
-  // Steps that add to it before this one.
+  // The number of steps that add to it before this one.
   template <class Place, class Step>
   static __device__ inline int before(const attention_grad_shape& s, const Place& p,
                                       const Step& step) {

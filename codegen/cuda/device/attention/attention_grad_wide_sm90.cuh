@@ -95,7 +95,7 @@ struct attention_grad_wide : attention_grad_group<C, F, Out> {
     if constexpr (kHalves != 0) of::pin(dq.half);
   }
 
-  // Of a step whose scores are there; what it says of itself is `what`.
+  // Does a step whose scores are there; `what` holds its flags.
   __device__ inline void step(int what) {
     const bool goes_on = (what & kLast) == 0;
     thread = opaque(thread);  // addresses are made anew: registers are few

@@ -1,14 +1,14 @@
 #pragma once
-// attention_layout<wide>: where elements of accumulators of attention's products stand, of operands
-// of 16 bits and, `wide`, of f32 on mma.sync (attention_products.cuh says why).
+// attention_layout<wide>: the places of elements in accumulators of attention's products, of
+// operands of 16 bits and, `wide`, of f32 on mma.sync (attention_products.cuh says why).
 template <bool wide>
 struct attention_layout {
-  // Where element e of an accumulator stands among the words of the left operand that it becomes;
+  // The place of element e of an accumulator among the words of the left operand that it becomes;
   // two elements share a word of 16 bits each.
   static __device__ constexpr int left_order(int e) {
     return wide ? e / 4 * 4 + (e % 4 == 1 ? 2 : e % 4 == 2 ? 1 : e % 4) : e / 2;
   }
-  // What an accumulator is as a word of the next product's operand.
+  // An accumulator as a word of the next product's operand.
   static __device__ inline unsigned word_of(float x, bool is_tf32) {
     unsigned word = __float_as_uint(x);
     if (is_tf32) asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(word));

@@ -108,7 +108,8 @@ struct attention_row_places {
   }
 };
 
-// What 64 threads do with copies that they have started.
+// The asynchronous copies that 64 threads have started, and the barriers that they tell when these
+// are there.
 struct attention_copies {
   static constexpr int kThreads = 64;
   unsigned start;        // address of the shared memory
@@ -126,15 +127,16 @@ struct attention_copies {
     say(pending);
     pending = 0;
   }
-  // What consumers wait for may be what makes room here. Lanes that came first would ask again and
-  // again, and the leader would have no turn.
+  // Waits for room, after all own copies where there is none yet: consumers may be waiting for
+  // these before they make room. Lanes that came first would ask again and again, and the leader
+  // would have no turn.
   __device__ inline void wait(unsigned barrier, unsigned parity) {
     __syncwarp();
     if (mbarrier_try(barrier, parity)) return;
     settle();
     mbarrier_wait(barrier, parity);
   }
-  // After commit_async().
+  // Is called after commit_async(): tells of the group before it once that is there.
   __device__ inline void started(unsigned full) {
     if (pending != 0) {
       wait_async<1>();

@@ -74,7 +74,7 @@ struct attention_products : attention_layout<C::kF32 != 0> {
     else
       return left_of<rounded>({from[0], from[1], from[2], from[3]});
   }
-  // Rows along the summed dim.
+  // Reads rows along the summed dim.
   template <bool rounded>
   static __device__ inline left left_rows(unsigned from) {
     unsigned words[4];
@@ -89,7 +89,7 @@ struct attention_products : attention_layout<C::kF32 != 0> {
   }
 
   // ---- rows across it
-  // Where a lane's address begins, as panels::first has it.
+  // The beginning of a lane's address, as panels::first has it.
   template <class Panels>
   static __device__ inline unsigned first_across(unsigned lane) {
     if constexpr (C::kF32)

@@ -1,7 +1,7 @@
 #pragma once
-// What the skeletons of softmax(q k) v share, whoever multiplies and loads: attention_shape, the
-// tiles of an attention (attention_tiles), and what a thread does with its part of 16 rows of
-// scores (attention_rows).
+// The shared part of the skeletons of softmax(q k) v, whoever multiplies and loads:
+// attention_shape, the tiles of an attention (attention_tiles), and a thread's work on its part of
+// 16 rows of scores (attention_rows).
 //
 //   S = score(S)                scale, bias, masks, whatever the graph has
 //   m, l                        maximum and sum of exp(S - m) by rows, O scaled where m grows
@@ -139,7 +139,7 @@ struct attention_rows {
   const F* f;
   const attention_shape* s;
   unsigned thread;  // its last two bits are its place among the four that share a row
-  // Of the tile that is being made:
+  // State of the tile that is being made:
   int batch, row;                // this thread's first row; the other one is 8 below
   int inside_first, inside_end;  // blocks that need no masks
   bool bounded;                  // with kIntervals: rows see the keys between their limits alone
@@ -151,8 +151,8 @@ struct attention_rows {
   float largest_weight, largest_result;  // of this thread's, with kPeaks
   unsigned weights[C::kF32 ? kScores : kScores / 2];
 
-  // Before the first tile. An initialiser would make loops of how a skeleton clears the arrays
-  // here, and leave these in memory.
+  // Is called before the first tile. An initialiser would make loops of how a skeleton clears the
+  // arrays here, and leave these in memory.
   __device__ inline void begin_largest() { largest_weight = largest_result = -infinity(); }
   // A factor that is not positive joins no exponential.
   __device__ inline void take_factor() {
@@ -169,12 +169,12 @@ struct attention_rows {
       bounded = keys[4] != 0 && (!C::kFolded || factor > 0);
     }
   }
-  // Whether known masks let all of a block through, so that the functions for that serve. What
-  // reads memory has one loop: registers are few, and compares cost little beside that.
+  // True if known masks let all of a block through, so that the functions for that serve. Functions
+  // that read memory have one loop: registers are few, and compares cost little beside that.
   __device__ inline bool is_inside(int block) const {
     return !C::kReads && block >= inside_first && block < inside_end;
   }
-  // Nothing lies beside scores.
+  // The function of skeletons in which nothing lies beside scores.
   struct nothing {
     __device__ inline void operator()(int, unsigned (&)[4]) const {}
   };
@@ -187,7 +187,7 @@ struct attention_rows {
       if (bounded) return take_seen_scores(block, beside);
     return take_scores_where<false>(block, beside);
   }
-  // Which of a row's elements of a block are seen: a thread has columns 8i and 8i + 1 from its own
+  // The elements of a row that are seen in a block: a thread has columns 8i and 8i + 1 from its own
   // on, which are bits 2i and 2i + 1.
   struct seen {
     static constexpr int kWords = (C::kKeys / 4 + 31) / 32;
@@ -232,7 +232,7 @@ struct attention_rows {
       }
     }
   }
-  // What the product of a block starts from.
+  // Sets the scores to what the product of a block starts from.
   __device__ inline void start_scores(int block) {
     if constexpr (C::kTilted) {
       const int column = column_of(block);
@@ -296,7 +296,7 @@ struct attention_rows {
     return x + __shfl_xor_sync(~0u, x, 2);
   }
 
-  // Before the first key.
+  // Starts the rows, before the first key.
   __device__ inline void begin_rows() {
     if constexpr (C::kSink) {
       float low[2], high[2];
@@ -312,14 +312,14 @@ struct attention_rows {
     }
   }
 
-  // What is exponentiated: 2^(score * slope - low), in the other row - high.
+  // Exponentials are 2^(score * slope - low), in the other row 2^(score * slope - high).
   struct exponent {
     float slope, low, high;
   };
-  // Above that exponents of the largest score are off by more than 2^-10.
+  // The limit above which exponents of the largest score are off by more than 2^-10.
   static constexpr float kLarge = 4096.f;
 
-  // Scores → maxima; the factors that O and the sums of before lose.
+  // Turns scores into maxima; returns by the factors what O and the sums of before lose.
   template <bool starts>
   __device__ inline exponent take_maxima(float times, float& factor_low, float& factor_high) {
     float x[4] = {score[0], score[1], score[2], score[3]};
@@ -336,12 +336,12 @@ struct attention_rows {
     }
     return {times * kLog2e, finite(max_low) * kLog2e, finite(max_high) * kLog2e};
   }
-  // Where nothing has been seen yet, -inf must not meet itself.
+  // The maximum to subtract: where nothing has been seen yet, -inf must not meet itself.
   static __device__ inline float finite(float max) { return max == -infinity() ? 0.f : max; }
   static __device__ inline bool is_large(const exponent& x) {
     return fmaxf(fabsf(x.low), fabsf(x.high)) > kLarge;
   }
-  // For all lanes of a warp, where is_large of one of them.
+  // Subtracts the maxima first; all lanes of a warp do so where is_large of one of them.
   __device__ inline void subtract_maxima(float times, exponent& x) {
 #pragma unroll
     for (int e = 0; e < kScores; ++e)
@@ -353,7 +353,7 @@ struct attention_rows {
     for (int e = 0; e < kScores; ++e)
       score[e] = exp2(fmaf(score[e], of.slope, e & 2 ? -of.high : -of.low));
   }
-  // → exponentials and their sums.
+  // Turns scores into exponentials and their sums.
   template <bool starts>
   __device__ inline void take_exponentials(const exponent& of, float factor_low,
                                            float factor_high) {
@@ -371,7 +371,7 @@ struct attention_rows {
     take_exponentials<starts>(x, factor_low, factor_high);
   }
 
-  // The scores once more, when maxima and sums are those of all keys.
+  // Takes the scores once more, when maxima and sums are those of all keys.
   __device__ inline void softmax_again(float times) {
     exponent x = {times * kLog2e, finite(max_low) * kLog2e, finite(max_high) * kLog2e};
     if (__any_sync(~0u, is_large(x))) subtract_maxima(times, x);
@@ -419,7 +419,7 @@ struct attention_rows {
     else
       return pack_pair<C::kPackBf16>(low, high);
   }
-  // Elements e and e + 1, for the next product's left operand.
+  // Puts elements e and e + 1 where the next product's left operand has them.
   __device__ inline void put_weights(int e, float low, float high) {
     if constexpr (C::kF32) {
       weights[layout::left_order(e)] = layout::word_of(low, C::kF32 == 1);
@@ -441,8 +441,8 @@ struct attention_rows {
       }
     }
   }
-  // The random bits of elements 8k .. 8k + 7, a word for two. Four threads have eight neighbours of
-  // two rows, twice: each makes those of one row and hands the others their word.
+  // Makes the random bits of elements 8k .. 8k + 7, a word for two. Four threads have eight
+  // neighbours of two rows, twice: each makes those of one row and hands the others their word.
   template <bool inside>
   __device__ inline void take_random(int k, int block, unsigned (&words)[4]) const {
     const int own = thread % 4;
@@ -474,7 +474,7 @@ struct attention_rows {
     }
     take_largest(most);
   }
-  // The same as bytes, for wgmma: four columns of a row in a register (attention_bytes_sm90.cuh).
+  // Takes weights as bytes for wgmma: 4 columns of a row in a register (attention_bytes_sm90.cuh).
   template <bool inside>
   __device__ inline void take_byte_weights_where(int block) {
     constexpr bool is_random = C::kRandom && (inside ? C::kWeightsInside : C::kWeights);
@@ -500,7 +500,7 @@ struct attention_rows {
     else
       take_byte_weights_where<false>(block);
   }
-  // Where hidden scores are -inf their weights are 0, whatever stands for them.
+  // Takes weights where hidden scores are -inf: their weights are 0, whatever stands for them.
   __device__ inline void take_seen_weights(int block) {
     take_weights<!C::kWeightsInside && !C::kReads>(block);
   }

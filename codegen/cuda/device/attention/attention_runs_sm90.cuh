@@ -16,12 +16,13 @@
 
 using attention_runs_shape = attention_shape;
 
-// What a warp does with room and barriers.
+// A producer warp's shared memory and its waits for room.
 struct attention_run_warp {
   unsigned start;  // address of the shared memory
   int from;        // and its element of `memory`
   __device__ inline bool leads() const { return threadIdx.x % 32 == 0; }
-  // Lanes that came first would ask again and again, and the leader would have no turn.
+  // Waits as a whole warp: lanes that came first would ask again and again, and the leader would
+  // have no turn.
   __device__ inline void wait(unsigned barrier, unsigned parity) {
     __syncwarp();
     mbarrier_wait(barrier, parity);

@@ -125,7 +125,7 @@ struct attention_mma {
             });
       }
     }
-    // Of 16 columns and one step.
+    // Adds one step of P v for 16 columns.
     __device__ inline void multiply_value(unsigned values, int i, int n,
                                           float* const (&sums)[C::kRowTiles]) {
       const auto right = products::template right_across<false>(
@@ -184,7 +184,7 @@ struct attention_mma {
       }
       multiply_values(value + stage * (kBytes * kStageElements));
     }
-    // Of a block that is taken two times.
+    // Takes a block for maxima and sums alone, where blocks are taken two times.
     __device__ inline void look(int block, int stage) {
       multiply_keys(key + stage * (kBytes * kStageElements));
 #pragma unroll
@@ -204,7 +204,7 @@ struct attention_mma {
     }
   };
 
-  // Where a warp's rows and the block's shared memory begin.
+  // The places where a warp's rows and the block's shared memory begin.
   struct spot {
     typename tiles::place tile;
     int number, row, lane;
@@ -413,7 +413,7 @@ struct attention_mma {
     const int count = whole.end - whole.first;
     const auto block_of = [&](int i) { return whole.end - 1 - (i < count ? i : i - count); };
     int stage = 0;
-    // What comes next is widened when a step is done, and its successor's bytes set out.
+    // Moves on: the next block is widened when a step is done, and its successor's bytes set out.
     const auto advance = [&](int i) {
       if constexpr (C::kStages == 1) __syncthreads();
       stage = C::kStages == 1 ? 0 : stage ^ 1;

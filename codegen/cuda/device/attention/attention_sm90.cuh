@@ -117,7 +117,7 @@ struct attention {
 
   // ---- producer
 
-  // How operands come where maps read them, by one thread. Another one has the same functions.
+  // The mover of operands that maps read, by one thread. Other movers have the same functions.
   struct by_maps {
     const tensor_map &q, &k, &v;
     const attention_shape& s;
@@ -179,7 +179,7 @@ struct attention {
         value.advance();
       }
     }
-    // What a group is to know of its tile, in the slot that it has not for the tile before.
+    // Writes what a group is to know of its tile into the slot that it has not for the tile before.
     template <class Limits>
     __device__ inline void describe(const place& p, const range& whole, const Limits& limits) {
       if constexpr (!Mover::kHasKeys) return;
@@ -261,8 +261,8 @@ struct attention {
     }
   };
 
-  // What lies beside the scores of a group, for the blocks that the group goes through: by one
-  // thread, which no ring of another operand holds up.
+  // Loads the tensor beside the scores of a group, for the blocks that the group goes through: by
+  // one thread, which no ring of another operand holds up.
   static __device__ inline void produce_beside(const tensor_map& beside, unsigned memory,
                                                const barriers& b, int g) {
     beside_ring at;
@@ -313,7 +313,7 @@ struct attention {
     for (int i = 0; i < count; ++i) asm volatile("" : "+f"(x[i])::"memory");
   }
 
-  // How 64 by 64 results leave the staging, where a map writes them.
+  // Stores 64 by 64 results from the staging, where a map writes them.
   struct to_map {
     const tensor_map& out;
     struct places {};
@@ -332,8 +332,8 @@ struct attention {
     }
   };
 
-  // How scores of a block come about: all of them let through; of rows that see the keys between
-  // two places; by the functions that ask each place.
+  // The ways in which scores of a block come about: all of them let through; of rows that see the
+  // keys between two places; by the functions that ask each place.
   enum class Scores { kInside, kSeen, kByFunctions };
 
   template <class F, class Out, bool clears>
@@ -500,7 +500,7 @@ struct attention {
     }
 
     __device__ inline int of_slot(int i) const {
-      // The same number in all lanes, as a shuffle says: loops over it keep uniform registers.
+      // A shuffle says that all lanes have the same number: loops over it keep uniform registers.
       return __shfl_sync(
           ~0u,
           load_shared(memory + kSlotsAt + (group * 2 + (query_phase ^ 1)) * kSlotBytes + 4 * i), 0);
@@ -587,7 +587,7 @@ struct attention {
     }
   };
 
-  // What a group does from the first tile to the last. Another one has the same function.
+  // A group's steps from the first tile to the last. Other classes of steps have the same function.
   struct own_steps {
     template <class Group>
     static __device__ inline void run(Group& group) {

@@ -1,7 +1,7 @@
 #pragma once
-// panels<rows, columns>: where matrices of 16-bit elements lie in shared memory for ldmatrix, and
-// how they get there. aligned_panels(address): where they may begin. multiply_16<is_bf16>: one
-// product of a warp.
+// panels<rows, columns>: the places of matrices of 16-bit elements in shared memory for ldmatrix,
+// and how they get there. aligned_panels(address): the place where they may begin.
+// multiply_16<is_bf16>: one product of a warp.
 
 #include "codegen/cuda/device/ptx/mma.cuh"
 
@@ -13,11 +13,12 @@ struct panels {
   static constexpr int kOfRow = columns / 8;
   static constexpr int kPitch = kChunks * 16;  // bytes
   static __device__ inline int key(int row) { return kChunks == 8 ? row % 8 : row / 2 % 4; }
-  // In elements.
+  // The place of a chunk of a row, in elements.
   static __device__ inline int at(int row, int chunk) {
     return (chunk / kChunks * rows + row) * (kChunks * 8) + (chunk % kChunks ^ key(row)) * 8;
   }
-  // In bytes from the row's first chunk of 8 on, with the key of that chunk in it.
+  // The place of a chunk in bytes from the row's first chunk of 8 on, with the key of that chunk in
+  // it.
   static __device__ inline unsigned first(int row, int chunk) {
     return row * kPitch + (chunk ^ key(row)) * 16;
   }
@@ -27,8 +28,8 @@ struct panels {
 };
 __device__ inline unsigned aligned_panels(unsigned address) { return (address + 127) & ~127u; }
 
-// All of some panels by `count` threads, of which this is one. Panels of f32 have two `columns` for
-// each element, and so chunks of 4 elements.
+// Loads all of some panels by `count` threads, of which this is one. Panels of f32 have two
+// `columns` for each element, and so chunks of 4 elements.
 template <int rows, int columns, unsigned count, bool is_async, int of_chunk = 8, class Load>
 __device__ inline void load_panels(int to, unsigned thread, const Load& load, int batch,
                                    int first) {
@@ -54,8 +55,8 @@ __device__ inline void load_panels(int to, unsigned thread, const Load& load, in
   }
 }
 
-// What follows from the number is computed where it is used, not before the loop: registers are
-// scarce there.
+// Hides x from the compiler, so that what follows from it is computed where it is used, not before
+// the loop: registers are scarce there.
 template <class T>
 __device__ inline T computed_again(T x) {
   asm volatile("" : "+r"(x));

@@ -71,7 +71,7 @@ struct full_output {
     }
     __device__ inline int box_left() const { return left + box / kBoxes * 64; }
     __device__ inline int box_right() const { return right + box % kBoxes * kColumnsOfBox; }
-    // Whether a tile has ended.
+    // True if a tile has ended.
     __device__ inline bool advance(int step) {
       if (++box < kBoxesOfTile) return false;
       box = 0;

@@ -205,7 +205,7 @@ struct grouped {
     return {p.left + (group * base::kBlocks + box / kBoxes) * 64, p.right + box % kBoxes * 64};
   }
 
-  // What was there before comes into the buffer where the result leaves from. Of one thread.
+  // One thread asks for what was there before, into the buffer where the result leaves from.
   static __device__ inline void ask(const tensor_map& before, const box_place& at, unsigned buffer,
                                     unsigned barrier) {
     mbarrier_expect(barrier, base::kBoxBytes);
@@ -222,8 +222,8 @@ struct grouped {
     return pack_pair<C::kPackBf16>(a, b);
   }
 
-  // Of one thread, while the tile is multiplied. What the tile before has left in the buffers is on
-  // its way long since.
+  // Asks for the first boxes while the tile is multiplied. One thread calls this. The tile before
+  // has long sent what it left in the buffers.
   static __device__ inline void ask_first(const maps& all, const place& p, int group,
                                           unsigned staging, unsigned barriers) {
     tma_store_wait_read<0>();
@@ -278,7 +278,7 @@ struct grouped {
     }
   }
 
-  // All columns of a product by ones are the same: of four lanes with a row the first has it.
+  // Keeps one of the equal columns of a product by ones, in the first of four lanes with a row.
   template <class Keep>
   static __device__ inline void keep_sums(const left_sums& of_left, const place& p, int group,
                                           unsigned thread, const Keep& keep) {
@@ -353,8 +353,8 @@ struct grouped {
     cluster_sync();  // others may still read this block's part
   }
 
-  // What blocks have of shared tiles: accumulators as contract_stream_sm90 has them, and sums of
-  // left, [block][group][64 rows][thread].
+  // Parts of shared tiles that blocks leave in memory: accumulators as contract_stream_sm90 has
+  // them, and sums of left, [block][group][64 rows][thread].
   struct shared_tiles {
     using stream = stream_output<base, nothing_kept>;
     using four = typename stream::four;
@@ -365,7 +365,7 @@ struct grouped {
     __device__ inline four* sum_of(int slot, int i, unsigned thread) const {
       return sums + (static_cast<long long>(slot) * base::kBlocks + i) * 128 + thread;
     }
-    // True where the tile is whole then, and this block's.
+    // Adds a block's part; true where the tile is whole then, and this block's.
     __device__ inline bool take(accumulators& acc, left_sums& of_left, const place& p, int worker,
                                 int shares, unsigned rank, unsigned group, unsigned thread) const {
       const stream out{{}, parts, stamps};
@@ -456,7 +456,7 @@ struct grouped {
     }
   };
 
-  // Ones for wgmma, and the barriers.
+  // Writes the ones for wgmma, and starts the barriers.
   static __device__ inline void begin(unsigned char* memory, unsigned barriers) {
     if constexpr (C::kSums) {
       constexpr unsigned kPair = C::kPackBf16 ? 0x3f803f80u : 0x3c003c00u;

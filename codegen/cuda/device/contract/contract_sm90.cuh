@@ -68,7 +68,7 @@ struct contract : contract_tiles<C> {
   static constexpr bool kPrepares = kTurns || C::kTerms == 2;                // right, for wgmma
   static constexpr bool kRightAlongK = kTurns || C::kRightMajor == kMajorK;  // as wgmma reads it
   static constexpr int kPanels = kRightRows / kPanel;  // of right, where it is prepared
-  // Of each stage: it is full, it is empty; and before it is full, its boxes have come.
+  // Barriers of each stage: it is full, it is empty, and before right is prepared: it has come.
   static constexpr int kBarriers = kPrepares ? 3 : 2;
 #define CONSTANT(name, value) static constexpr int name = value;
 #include "codegen/cuda/device/contract/contract_sm90.def"
@@ -110,8 +110,8 @@ struct contract : contract_tiles<C> {
     return barriers + 8 * ((kPrepares ? 2 * C::kStages : 0) + stage);
   }
 
-  // A box of a matrix: rows of one operand at depth k. Of a shared operand each block of the
-  // cluster loads its part for all.
+  // Loads a box of a matrix: rows of one operand at depth k. Each block of the cluster loads its
+  // part of a shared operand for all.
   template <int rows, int major, bool shared>
   static __device__ inline void load_matrix(unsigned to, const tensor_map& map, unsigned full,
                                             int k, int row, int inner, int outer, unsigned rank) {
@@ -248,7 +248,7 @@ struct contract : contract_tiles<C> {
   static constexpr int kGroupsRight = C::kPingPong ? 1 : C::kGroupsRight;
   static constexpr int kBlocks = C::kTileLeft / 64 / kGroupsLeft;
   static constexpr int kColumns = C::kTileRight / kGroupsRight;
-  // Of 64 rows; two boxes of 32 stand behind each other where results have 4 bytes.
+  // Columns of a box of 64 rows; two boxes of 32 adjoin where results have 4 bytes.
   static constexpr int kColumnsOfBox = kColumns % 64 == 0 && C::kResultBytes == 2 ? 64
                                        : kColumns % 32 == 0                       ? 32
                                                                                   : 16;
@@ -262,7 +262,7 @@ struct contract : contract_tiles<C> {
     }
   }
 
-  // The tensor cores are the other group's now, if it has a tile.
+  // Passes the tensor cores to the other group, if it has a tile.
   static __device__ inline void pass_turn(bool is_last) {
     if (!is_last) named_barrier_arrive(3 + (threadIdx.x < 128 ? 1 : 0), 256);
   }

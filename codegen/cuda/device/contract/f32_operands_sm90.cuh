@@ -30,7 +30,7 @@ __device__ inline void split_f32(unsigned bits, unsigned& high, unsigned& low) {
     low = bits;
   }
 }
-// Four neighbours along k to their place; where they have two terms, low ones so much further.
+// Stores four neighbours along k; where they have two terms, low ones so much further.
 template <int terms>
 __device__ inline void store_terms(unsigned to, unsigned to_low, const unsigned* words) {
   if constexpr (terms == 1) {
@@ -62,7 +62,7 @@ __device__ inline void turn_panel(unsigned panel, unsigned to_low, unsigned lane
     store_terms<terms>(panel + (at ^ (at >> 7 & (row_bytes / 16 - 1)) << 4), to_low, values + k);
   }
 }
-// One that lies along k already.
+// Splits a panel that lies along k already.
 template <int row_bytes>
 __device__ inline void split_panel(unsigned panel, unsigned to_low, unsigned lane) {
 #pragma unroll
@@ -107,8 +107,8 @@ __device__ inline void prepare_right(const contract_shape& s, int first, int til
   }
 }
 
-// What a thread has of left in registers: of the k steps of a piece, of all blocks of 64 rows, the
-// 4 elements that wgmma wants of it.
+// The part of left that a thread has in registers: of the k steps of a piece, of all blocks of 64
+// rows, the 4 elements that wgmma wants of it.
 template <class T>
 struct left_piece {
   using C = typename T::config;
@@ -170,10 +170,10 @@ struct left_piece {
   }
 };
 
-// A tile whose left goes through registers. A stage goes in two pieces, the next one's elements are
-// read while the tensor cores have the last one. These cut off what they add, which over a long sum
-// counts: sums of two terms are those of one step, and added up as f32, as are longer ones of one
-// (kFolds).
+// Multiplies a tile whose left goes through registers. A stage goes in two pieces, and the next
+// one's elements are read while the tensor cores have the last one. Tensor cores cut off what they
+// add, which over a long sum counts: sums of two terms are those of one step, and added up as f32,
+// as are longer ones of one (kFolds).
 template <class T>
 __device__ inline void multiply_from_registers(typename T::accumulators& acc,
                                                const typename T::place& p, unsigned left,

@@ -148,7 +148,7 @@ struct conv_halo_deep : conv_halo<C> {
       if (thread == 0) mbarrier_arrive(b.pixels_empty(group * kRing + at));
     }
 
-    // The other group's rows. A row is counted once it is there, so that no count is ahead.
+    // Passes the other group's rows. A row is counted once it is there, so that no count is ahead.
     __device__ inline void pass_plane() {
 #pragma unroll 1
       for (int r = 0; r < C::kFilterH; ++r) {

@@ -66,7 +66,7 @@ struct conv_halo {
             (tile - row * s.strips_w) * C::kTileWidth};
   }
 
-  // Place inside the tile of a column of wgmma.
+  // The place inside the tile of a column of wgmma.
   struct column_place {
     int h, w;
   };
@@ -75,7 +75,7 @@ struct conv_halo {
     return {h, column - h * kPitch};
   }
 
-  // Pixel of the result's box.
+  // The pixel of the result's box that a column is.
   static __device__ inline unsigned pixel_of(unsigned column) {
     if constexpr (!C::kStrips) return column;
     const column_place at = place_in_tile(static_cast<int>(column));

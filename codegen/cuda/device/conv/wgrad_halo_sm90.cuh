@@ -57,8 +57,8 @@ struct wgrad_halo {
     }
   };
 
-  // What no load writes and the products read: the ends of the buffers, and the gaps of dy in
-  // strips. Zeros, as 0 * NaN is NaN.
+  // Clears the memory that no load writes and the products read: the ends of the buffers, and the
+  // gaps of dy in strips. It holds zeros, as 0 * NaN is NaN.
   static __device__ inline void clear(unsigned char* shared) {
     constexpr int kFirst = C::kStrips ? 0 : kDyLoadBytes;
 #pragma unroll 1

@@ -68,7 +68,8 @@ __device__ inline void largest_of(T* values, const T* const (&sources)[n]) {
     reinterpret_cast<unsigned*>(values)[p] = best;
   }
 }
-// Of one pair. Where one of the largest is NaN (`has_nan`), its number is that of the first NaN.
+// The tap of the first source that is the largest, of one pair. Where one of the largest is NaN
+// (`has_nan`), its number is that of the first NaN.
 template <bool has_nan, int n, class T>
 __device__ inline unsigned first_of(unsigned best, const T* const (&sources)[n],
                                     const int (&taps)[n], int p) {

@@ -43,7 +43,7 @@ __device__ inline void mbarrier_wait(unsigned barrier, unsigned parity) {
       "r"(parity)
       : "memory");
 }
-// Whether the phase is over, without much waiting.
+// True if the phase is over; does not wait much.
 __device__ inline bool mbarrier_try(unsigned barrier, unsigned parity) {
   unsigned done;
   asm volatile(

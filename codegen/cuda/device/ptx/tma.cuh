@@ -5,7 +5,7 @@
 struct alignas(64) tensor_map {
   unsigned long long words[16];
 };
-// A box at {x, y, z, u}, innermost first.
+// Loads a box at {x, y, z, u}, innermost first.
 __device__ inline void tma_load(unsigned to, const tensor_map& map, unsigned barrier, int x, int y,
                                 int z, int u) {
   asm volatile(
@@ -22,7 +22,7 @@ __device__ inline void tma_load(unsigned to, const tensor_map& map, unsigned bar
       "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(u), "h"(blocks)
       : "memory");
 }
-// The box back to {x, y, z, u}; what lies outside of the tensor is not written. The shared memory
+// Stores a box to {x, y, z, u}; what lies outside of the tensor is not written. The shared memory
 // may be written again once the group of the store has been waited for.
 __device__ inline void tma_store(const tensor_map& map, unsigned from, int x, int y, int z, int u) {
   asm volatile(
@@ -41,12 +41,12 @@ __device__ inline void tma_store_wait_read() {
 __device__ inline void tma_store_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
-// What threads have written to shared memory, before a copy reads it.
+// Orders what threads have written to shared memory before a copy that reads it.
 __device__ inline void fence_for_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-// Pixels from {w, h, d, n} on in the order of the map, each moved by the filter's offset; `c` is
-// the first channel.
+// Loads pixels from {w, h, d, n} on in the order of the map, each moved by the filter's offset; `c`
+// is the first channel.
 struct pixel_place {
   int w, h, d, n;
 };
@@ -93,7 +93,7 @@ __device__ inline void tma_load_pixels(unsigned to, const tensor_map& map, unsig
         : "memory");
   }
 }
-// A box of pixels back: from {w, h, d, n} on in the order of the map; those outside of the tensor
+// Stores a box of pixels from {w, h, d, n} on in the order of the map; those outside of the tensor
 // are not written.
 template <int spatial>
 __device__ inline void tma_store_pixels(const tensor_map& map, unsigned from, int c,

@@ -1,6 +1,6 @@
 #pragma once
-// What stands around wgmma, sm_90a. PTX ISA "wgmma". The instruction itself is printed with the
-// kernel, for the one shape that it uses.
+// Instructions around wgmma, sm_90a: fences, waits, registers, fragments and descriptors. PTX ISA
+// "wgmma". The instruction itself is printed with the kernel, for the one shape that it uses.
 
 #include "codegen/cuda/device/numbers/pairs.cuh"
 
@@ -59,7 +59,7 @@ __device__ inline void store_transposed(unsigned to, unsigned a, unsigned b) {
                "r"(b)
                : "memory");
 }
-// The same as they are: a pair stays side by side in its row.
+// Stores fragments as they are: a pair stays side by side in its row.
 __device__ inline void store_fragments(unsigned to, unsigned a, unsigned b, unsigned c,
                                        unsigned d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a),

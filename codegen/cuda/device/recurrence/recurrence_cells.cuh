@@ -34,7 +34,7 @@ template <class C>
 struct recurrence_cell {
   static constexpr bool kIsLstm = C::kCell == 2, kIsGru = C::kCell == 3;
   static constexpr bool kIsProjection = C::kCell == 4;
-  // Whether the first product is of its states.
+  // True if the first product is of its states.
   static constexpr bool kBegins = !C::kGradient && (!C::kProjected || kIsProjection);
   static constexpr int kCellGates = kIsLstm ? 4 : kIsGru ? 3 : 1;
   static constexpr int kKept = kIsProjection ? 0 : kIsLstm || kIsGru ? 4 : 1;

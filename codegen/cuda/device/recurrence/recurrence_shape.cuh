@@ -1,6 +1,6 @@
 #pragma once
-// What the skeletons of persistent recurrences (recurrence_sm80.cuh, recurrence_projected_sm80.cuh)
-// are told of a layer.
+// recurrence_shape: the numbers of a layer that the skeletons of persistent recurrences
+// (recurrence_sm80.cuh, recurrence_projected_sm80.cuh) are told.
 struct recurrence_shape {
   int steps, batch, units;
   int depth, pitch;                 // of a row of the exchange: that is used, elements in memory

@@ -174,7 +174,7 @@ struct recurrence_block {
     asm volatile("" : "+h"(value.bits));
   }
 
-  // What a thread has of one unit of one sequence.
+  // A thread's share of one unit of one sequence.
   template <class T>
   struct element {
     int batch, unit, length, at;  // at: of sums in shared memory
@@ -188,7 +188,7 @@ struct recurrence_block {
     }
   };
 
-  // Where a run works: in shared memory, and in the memory that all blocks share.
+  // The memory in which a run works: shared memory, and the memory that all blocks share.
   template <class T>
   struct places {
     float *work, *matrix, *states;  // states: of FMA units, and of clusters
@@ -220,7 +220,7 @@ struct recurrence_block {
     }
 
     __device__ inline int* counter() const { return at.counters + (d * s.groups + group) * 32; }
-    // Whether all units of the block are behind the last one: of a projection.
+    // True if all units of the block are behind the last one, as those of a projection may be.
     __device__ inline bool is_idle() const { return C::kProjected && part * C::kUnits >= s.units; }
     __device__ inline int row_elements() const { return (C::kNumbered ? 2 : 1) * s.pitch; }
     __device__ inline T* row_of(T* states, int pitch, int copy, int column) const {
@@ -255,7 +255,7 @@ struct recurrence_block {
              ((warp * C::kStages + chunk % C::kStages) * kRingChunk + fragment) * 32 + lane;
     }
 
-    // The block's matrix, once.
+    // Loads the block's matrix, once.
     __device__ inline uint4 weights(int chunk, int tile, int half) const {
       const int lane = threadIdx.x % 32;
       const int row = kIsFma ? 32 * (tile / 2) + lane
@@ -313,7 +313,7 @@ struct recurrence_block {
                                                       (kResident + chunk) * 4 * kVector),
                        true);
     }
-    // Where nobody needs the sums of the step before any more.
+    // Starts the ring. It may be called where nobody needs the sums of the step before any more.
     __device__ inline void begin_stream() const {
       if constexpr (kStreamed > 0) {
         if (is_idle()) return;
@@ -352,7 +352,7 @@ struct recurrence_block {
       const unsigned columns = min(kColumns, s.batch - group * kColumns);
       mbarrier_expect(sent_barrier(copy), columns * s.depth * kElementBytes);
     }
-    // Zeroes where nobody sends anything, and barriers, before anybody does.
+    // Writes zeroes where nobody sends anything, and starts barriers, before anybody sends.
     __device__ inline void open_exchange() const {
       uint4* const states = reinterpret_cast<uint4*>(at.states);
       for (int n = threadIdx.x; n < 2 * kColumns * s.pitch / kVector; n += kThreads)
@@ -373,7 +373,7 @@ struct recurrence_block {
       phases ^= 1u << copy;
       if (threadIdx.x == 0) expect_sent(copy);
     }
-    // What kVector neighbouring units have, of which each lane then sends all to other blocks.
+    // The values of kVector neighbouring units, of which each lane then sends all to other blocks.
     static __device__ inline uint4 gather(float value) {
       const int lane = threadIdx.x % 32, first = lane / kVector * kVector;
       constexpr int kLanesOfWord = kVector / 4;
@@ -445,7 +445,7 @@ struct recurrence_block {
           if (!C::kClustered || s.steps > 0) exchange_state(0, e, e.unit, e.states[0], 1);
       }
       if constexpr (!C::kNumbered && !C::kClustered) {
-        // What no unit writes, and every product reads.
+        // Zeroes the end of rows, which no unit writes and every product reads.
         constexpr int kCopies = C::kProjected ? 1 : 2;
         if (part == s.parts - 1)
           for (int n = threadIdx.x; n < kCopies * kColumns * (s.pitch - s.depth); n += kThreads) {
@@ -478,8 +478,8 @@ struct recurrence_block {
           for (int e = 0; e < 4; ++e)
             to[((pass * C::kPass + p) * 8 + e % 2) * kPitch + 16 * i + 8 * (e / 2)] = sums[i][p][e];
     }
-    // In f32, on FMA units: a lane has a row of each 32, and a warp its depth of all columns beside
-    // it in shared memory, which all lanes read together.
+    // Multiplies in f32, on FMA units: a lane has a row of each 32, and a warp its depth of all
+    // columns beside it in shared memory, which all lanes read together.
     __device__ inline void product_in_f32(int parity) const {
       constexpr int kPieces = kColumns * C::kChunks * 4, kTiles = C::kRowTiles / 2;
       const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -530,8 +530,8 @@ struct recurrence_block {
           for (int c = 0; c < 8; ++c) to[c * kPitch + 32 * i] = sums[i][c];
       }
     }
-    // Of states that come with their numbers. Nobody writes behind the depth, nor columns behind
-    // the last sequence.
+    // Multiplies states that come with their numbers. Nobody writes behind the depth, nor columns
+    // behind the last sequence.
     __device__ inline void product_of_numbered(int copy, int number) const {
       const int lane = threadIdx.x % 32;
       const int first = (depth_warp() * C::kChunks * 4 + lane % 4) * kVector;
@@ -546,7 +546,7 @@ struct recurrence_block {
       const auto is_late = [&](int p, int j) {
         return is_there(p, j) && !right[p][j].is_for(number);
       };
-      // Where it is much, who asks for all of it while others write keeps them from writing.
+      // Asking for much keeps others from writing: then one piece is asked for until it is there.
       const bool is_much = min(kColumns, s.batch - group * kColumns) * C::kChunks > kColumns;
       if (is_much) {
         do {
@@ -711,7 +711,7 @@ struct recurrence_block {
       }
       __syncthreads();
     }
-    // Behind the arrival, what others do not wait for.
+    // Does behind the arrival what others do not wait for.
     __device__ inline void between(int step, int following) {
       if (step >= 0) store(step);
       if (following >= 0 && following < s.steps) read(following);

@@ -70,7 +70,7 @@ struct recurrence_ring {
   static constexpr int kElements = (C::kUnits * kOwnColumns + kConsumers - 1) / kConsumers;
   static_assert(C::kSharedBytes == kBarriersAt + 16 * C::kStages);
   static_assert(C::kRows % 8 == 0 && C::kRows >= C::kUnits * C::kGates);
-  // Who waits for a parity has to have seen the phase before end.
+  // A thread that waits for a parity has to have seen the phase before end.
   static_assert(kDepthGroups == 1 || C::kStages % 2 == 0 || C::kStages >= C::kChunks);
   using cell = recurrence_cell<C>;
 
@@ -81,8 +81,8 @@ struct recurrence_ring {
     asm volatile("" : "+h"(value.bits));
   }
 
-  // What a thread carries of one unit of one sequence from step to step: with kKeeps 1 the values
-  // of the next step, too, and with 2 the results that it stores when others do not wait for it.
+  // A thread's numbers of one unit of one sequence from step to step: with kKeeps 1 the values of
+  // the next step, too, and with 2 the results that it stores when others do not wait for it.
   template <class T>
   struct element {
     int length;
@@ -90,7 +90,7 @@ struct recurrence_ring {
     float results[C::kKeeps == 2 ? cell::kResults : 1];
     typename cell::template value<T> values[C::kKeeps > 0 ? cell::kValues : 1];
   };
-  // Which one that is.
+  // The sequence and the unit that an element belongs to.
   struct spot {
     int column, batch, unit, at;  // at: of sums
     bool exists;
@@ -242,7 +242,7 @@ struct recurrence_ring {
       } while (arrived < arrivals);
       fence_for_bulk();
     }
-    // The slot, once it is empty, and what will come.
+    // Opens the slot, once it is empty, for the bytes that will come.
     __device__ inline int open(int chunk) const {
       const unsigned use = turn + chunk;
       const int slot = use % C::kStages;
@@ -254,7 +254,7 @@ struct recurrence_ring {
       bulk_load(memory + slot * kSlotBytes + kStateBytes,
                 streamed_matrix() + (long long)chunk * kMatrixBytes, kMatrixBytes, full(slot));
     }
-    // Of the group's sequences, in eights: what else lies in a slot reaches no sum that counts.
+    // The bytes of the group's sequences, in eights: no sum that counts has the rest of a slot.
     __device__ inline unsigned state_bytes() const {
       const int left = (s.batch - group * kColumns + 7) / 8 * 8;
       return (left < kColumns ? left : kColumns) * 128;
@@ -380,7 +380,7 @@ struct recurrence_ring {
         f.before(d, p.batch, p.unit, e.states);
         if constexpr (!C::kGradient) send(0, p.column, p.unit, e.states[0]);
       }
-      // What no unit writes, and every product reads.
+      // Zeroes the end of rows, which no unit writes and every product reads.
       const int behind = kAllChunks * kChunk - s.depth;
       if (part == s.parts - 1 && rank == C::kSplit - 1)
         for (int n = threadIdx.x; n < 2 * kColumns * behind; n += kConsumers)
@@ -434,7 +434,7 @@ struct recurrence_ring {
       for (int k = 0; k < cell::kExchanged; ++k)
         send(copy, p.column, k * s.units + p.unit, exchanged[k]);
     }
-    // Elements kAtATime by kAtATime, whose values and sums are on their way together.
+    // Takes elements kAtATime by kAtATime, whose values and sums are on their way together.
     __device__ inline void cells(int step, int copy, bool has_sums) {
       constexpr int kAtATime = kElements < 4 ? kElements : 4;
 #pragma unroll

@@ -62,11 +62,11 @@ struct recurrence_stage {
   using cell = typename block::cell;
   using element = typename Own::own_element;
   static constexpr int kElements = block::kElements;
-  // What a step is multiplied by on its way up: of a GRU all gates as the input had them.
+  // Numbers of a unit that a step sends up; in a gradient all gates, a GRU's as the input had them.
   static constexpr int kSent = C::kGradient ? cell::kCellGates : 1;
   // Few pieces from below are asked for a step ahead, and wait in registers.
   static constexpr bool kFetches = C::kFetches != 0;
-  // Whether the counters are there for what is sent up alone.
+  // True if the counters count what is sent up alone.
   static constexpr bool kArrivesLate = C::kNumbered || C::kClustered;
 
   const recurrence_stack_shape& s;
@@ -92,7 +92,7 @@ struct recurrence_stage {
                  own.group * block::kColumns + column) *
                     s.below_pitch;
   }
-  // What no unit writes of a row, and products read.
+  // Zeroes the end of a row, which no unit writes and products read.
   __device__ inline void clear_ends() const {
     const int width = s.below_pitch - s.below_depth;
     if (!has_above() || own.part != s.parts - 1 || width == 0) return;
@@ -124,8 +124,8 @@ struct recurrence_stage {
       asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
   }
 
-  // What the stage below has sent up at its round, which is that of the step; behind the last step
-  // nothing.
+  // Fetches what the stage below has sent up at its round, which is that of the step; behind the
+  // last step nothing.
   __device__ inline void fetch(int step, int round) {
     if (round >= s.steps) return;
     if (round % s.ask_every == 0)
@@ -169,8 +169,8 @@ struct recurrence_stage {
     }
   }
 
-  // What the step's cells need beside their own sums: from memory, and from the stage below, which
-  // is at the same round, or further.
+  // Reads what the step's cells need beside their own sums: from memory, and from the stage below,
+  // which is at the same round, or further.
   __device__ inline void prepare(int step, int round) {
     own.read(step);
     if constexpr (C::kScales) {

@@ -101,7 +101,7 @@ class Algorithms : public testing::Test {
     return conv.Run(handle_, algorithm, Memory(0, offset), Memory(1, offset), Memory(2, offset),
                     bytes == 0 ? nullptr : Memory(3), bytes, beta);
   }
-  // Whether it needs a workspace.
+  // True if it needs a workspace.
   bool Check(const Convolution& conv, const Perf& perf) {
     size_t bytes = 1;
     EXPECT_EQ(conv.WorkspaceSize(handle_, perf.algorithm, &bytes), kOk);

@@ -1,4 +1,4 @@
-// Which algorithms of a convolution take a problem: for each geometry of
+// Algorithms of a convolution against the problems that they take: for each geometry of
 // tests/data/convolution_algorithms.tsv what NVIDIA's 9.19 answered on an H100, in all three
 // directions. A named method is taken where 9.19 takes it and nowhere else; the two algorithms that
 // are plans of ours are taken at least there. A string of the table has a 1 or 0 for each

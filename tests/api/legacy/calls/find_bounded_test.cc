@@ -1,6 +1,6 @@
-// How much cudnnFind… compiles, over a driver that runs nothing and a compiler that takes its time
-// (//tests/support): for small convolutions what their algorithms run, and nothing to search with;
-// in a second process nothing at all. Compilers that take too long are not waited for. Large
+// Bounds on what cudnnFind… compiles, over a driver that runs nothing and a compiler that takes its
+// time (//tests/support): for small convolutions what their algorithms run, and nothing to search
+// with; in a second process nothing at all. Compilers that take too long are not waited for. Large
 // problems are searched, and small ones whose kernels are on disk. Each mode is a process of its
 // own, with its own cache.
 #include <cudnn.h>
@@ -172,7 +172,7 @@ TEST(FindBounded, TellsWhatCannotBeCompiled) {
   FindIn({.cache = "no_compiler"}, "WithoutACompiler");
 }
 
-// Where a kernel takes 2 s, who waited for one would take longer than this.
+// A kernel takes 2 s, and a process that waited for one would take longer than the most here.
 TEST(FindBounded, DoesNotWaitForSlowCompilers) {
   FindIn({.cache = "slow", .milliseconds = "2000", .most_seconds = "1.8"});
   EXPECT_GE(KernelsIn("slow"), 9) << "what runs was compiled all the same";

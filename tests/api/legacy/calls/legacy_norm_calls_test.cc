@@ -172,7 +172,7 @@ TEST_F(LegacyNorms, TheWorkspaceIsWhatWasAskedFor) {
   EXPECT_TRUE(IsBadParam(Forward(wide))) << "without it";
 }
 
-// The same under other names, with modes of their own.
+// cudnnNormalization… are the same calls under other names, with modes of their own.
 TEST_F(LegacyNorms, NormalizationKnowsOneGroup) {
   cudnnTensorDescriptor_t wrong = Tensor(1, 4, 1, 1);
   const auto run = [&](cudnnNormMode_t mode, cudnnNormOps_t ops, cudnnNormAlgo_t algorithm,

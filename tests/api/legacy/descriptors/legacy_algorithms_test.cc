@@ -125,7 +125,7 @@ TEST_F(LegacyAlgorithms, WhatIsNoSavedAlgorithmIsRefused) {
   EXPECT_EQ(In(second_), CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0) << "it is as it was";
 }
 
-// The same bytes as another version's would be: its number and the check over them changed.
+// Saved bytes as another version's would be: its number and the check over them changed.
 TEST_F(LegacyAlgorithms, OtherVersionsAreNotSupported) {
   std::vector<char> space = Saved();
   std::array<uint32_t, 4> words;

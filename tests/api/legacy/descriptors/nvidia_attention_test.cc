@@ -341,7 +341,7 @@ void Call(Library& l, const Arguments& a, int which) {
 
 constexpr const char* kFunctions[] = {"forward_", "data_", "weights_"};
 
-// The same spoiled arguments for each of the functions that `which` names.
+// Adds rows with the same spoiled arguments for each of the functions that `which` names.
 void Add(std::vector<Row>& rows, const std::string& name, const Arguments& a,
          std::initializer_list<int> which = {0, 1, 2}, const char* why = nullptr) {
   for (const int function : which)

@@ -624,7 +624,7 @@ std::vector<Row> TransformRows() {
 
 // ---- packs of fused operations
 
-// Which labels an operation has, and what is read back of each.
+// Asks which labels an operation has, and what is read back of each.
 void ConstantPack(Client& c, int op) {
   cudnnFusedOpsConstParamPack_t pack = nullptr;
   if (KILN_CALL(c, cudnnCreateFusedOpsConstParamPack, &pack, As<cudnnFusedOps_t>(op)) !=

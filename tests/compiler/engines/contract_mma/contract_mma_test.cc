@@ -57,7 +57,7 @@ Knobs KnobsOf(int number) {
           {"split_k", kSplits[number % 5]}};
 }
 
-// How many of the samples the engine took.
+// Runs the samples, and returns how many of them the engine took.
 int RunSamples(const std::vector<SampleGraph>& samples, std::vector<DType> types) {
   int taken = 0;
   for (const SampleGraph& sample : samples) {

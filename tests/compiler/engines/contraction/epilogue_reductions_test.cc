@@ -156,8 +156,7 @@ TEST(EpilogueReductionsTest, MapsThatFollow) {
   EXPECT_EQ(run->module.groups.size(), 2u);
 }
 
-// Where the engine for it would be slower, or would need k in slices, the reduction reads the
-// result.
+// A reduction reads the result where the engine for it would be slower, or would need k in slices.
 TEST(EpilogueReductionsTest, StaySeparate) {
   const auto groups = [](const Graph& g, const char* arch) {
     const Result<TileRun> run =

@@ -67,7 +67,7 @@ Statistics StatisticsOf(const Dims& dims, const std::vector<bool>& reduced,
   return result;
 }
 
-// Whether the element at a row-major place is the first of its group.
+// True if the element at a row-major place is the first of its group.
 bool IsFirst(const Dims& dims, const std::vector<bool>& reduced, size_t place) {
   auto rest = static_cast<int64_t>(place);
   for (size_t d = dims.size(); d-- > 0; rest /= dims[d])
