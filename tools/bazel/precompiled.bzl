@@ -50,7 +50,7 @@ def _precompiled_header_impl(ctx):
         mnemonic = "PrecompileHeader",
         progress_message = "Compiling " + ctx.file.header.short_path,
     )
-    # What the plain header includes is there for those that cannot read the compiled one, as LLVM's macros bring about.
+    # Headers of the tree come along, since LLVM's macros make GCC read the plain header in place of the compiled one.
     headers = depset([header, compiled] + ctx.files.includes)
     return [CcInfo(compilation_context = cc_common.create_compilation_context(headers = headers))]
 
