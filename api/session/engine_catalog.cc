@@ -51,7 +51,7 @@ Status EngineCatalog::Takes(const graph::Graph& graph, int64_t index) const {
                    groups_.Get(graph, InputsOf(choice), choice.engine));
   const Group* const group = LeadingGroups::Leading(*groups);
   if (group == nullptr) return {};
-  return engine.supports(*group, target_)
+  return compiler::Supports(engine, *group, target_)
       .Within(fmt::format("engine {} declines the graph", engine.name));
 }
 

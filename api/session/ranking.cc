@@ -104,11 +104,10 @@ double Ranking::SecondsOf(const graph::Graph& graph, RankMode mode,
   if (!MayTake(inputs, mode)) return compiler::kNoSeconds;
   const auto groups = parts_.groups.Get(graph, inputs, choice->engine);
   const Group* const group = groups.ok() ? LeadingGroups::Leading(**groups) : nullptr;
-  if (group == nullptr || !compiler::Offers(inputs, engine, *group) ||
-      !engine.supports(*group, target_).ok())
-    return compiler::kNoSeconds;
+  if (group == nullptr || !compiler::Offers(inputs, engine, *group)) return compiler::kNoSeconds;
+  const auto plan = engine.plan(*group, target_);
   const auto knobs = compiler::KnobsWith(engine, choice->knobs);
-  return knobs.ok() ? engine.cost(*group, target_, *knobs) : compiler::kNoSeconds;
+  return plan.ok() && knobs.ok() ? (*plan)->EstimateOf(*knobs).seconds : compiler::kNoSeconds;
 }
 
 // The candidates for the leading group, in the order of the list; the seconds are the whole plan's.

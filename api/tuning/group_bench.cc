@@ -272,7 +272,7 @@ Result<Program> GroupBench::ReferenceOf(const compiler::Group& group, const Targ
   const auto engines = compiler::Engines();
   Candidate generic;
   for (size_t e = 0; e < engines.size() && generic.engine < 0; ++e)
-    if (engines[e].supports(group, target).ok()) generic.engine = static_cast<int>(e);
+    if (compiler::Supports(engines[e], group, target).ok()) generic.engine = static_cast<int>(e);
   generic.knobs = compiler::DefaultKnobs(engines[static_cast<size_t>(generic.engine)]);
   return compiler::CompileGroup(group, target, generic);
 }

@@ -129,11 +129,15 @@ int Run(const Options& options) {
         std::ofstream(options.sources + "/" + entry + ".cu") << kernel.text;
     }
     if (!is_first) continue;
+    const auto ranking = RankMilliseconds(*problems, H200());
+    CHECK(ranking.ok(), "{}", ranking.status().message());
     const auto times = PlanMilliseconds(*problems);
     const auto slowest = std::ranges::max_element(times);
-    fmt::print("  host time of a plan: {:.2f} ms in the median, {:.2f} at most, of {}\n",
-               Median(times), *slowest,
-               (*problems)[static_cast<size_t>(slowest - times.begin())].name);
+    fmt::print(
+        "  host time of a plan: {:.2f} ms in the median, {:.2f} at most, of {}; of all {:.1f}, of "
+        "their rankings {:.2f}\n",
+        Median(times), *slowest, (*problems)[static_cast<size_t>(slowest - times.begin())].name,
+        std::accumulate(times.begin(), times.end(), 0.0), *ranking);
     if (options.nvrtc) ReportKernels(*step);
   }
   return 0;

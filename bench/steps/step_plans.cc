@@ -90,6 +90,24 @@ Result<StepPlans> PlanStep(const std::vector<StepProblem>& problems, const Targe
   return step;
 }
 
+Result<double> RankMilliseconds(const std::vector<StepProblem>& problems, const Target& target) {
+  double all = 0;
+  for (const StepProblem& problem : problems) {
+    ASSIGN_OR_RETURN(const std::optional<compiler::Group> group,
+                     compiler::LeadingGroupOf(problem.graph, target));
+    CHECK(group.has_value(), "{} computes something", problem.name);
+    double runs[5];
+    for (double& run : runs) {
+      const double begin = testing::ThreadSeconds();
+      const auto ranked = compiler::RankCandidates(*group, target);
+      CHECK(!ranked.empty(), "{} has no engine", problem.name);
+      run = 1e3 * (testing::ThreadSeconds() - begin);
+    }
+    all += *std::ranges::min_element(runs);
+  }
+  return all;
+}
+
 std::vector<double> PlanMilliseconds(const std::vector<StepProblem>& problems) {
   std::vector<double> all;
   for (const StepProblem& problem : problems) {

@@ -41,6 +41,10 @@ struct StepPlans {
 
 Result<StepPlans> PlanStep(const std::vector<StepProblem>& problems, const Target& target);
 
+// Milliseconds of CPU time in which the models rank the configurations of all leading groups, the
+// sum of the least of five of each.
+Result<double> RankMilliseconds(const std::vector<StepProblem>& problems, const Target& target);
+
 // Milliseconds of CPU time from each graph to its plan, as a client takes it: heuristics, the first
 // configuration, its engine, its plan; no kernel is compiled. Each in sessions that remember
 // nothing of the graph; the least of five.

@@ -18,15 +18,16 @@ struct Ranked {
   double seconds() const { return candidate.seconds; }
 };
 
-// All proposals of the engine that fit the target; why the first one does not, where none does.
-void AddProposals(int index, const Group& group, const Target& target, std::vector<Ranked>& all,
-                  const Declined& declined) {
+// All proposals of the engine's plan that fit the target; why the first one does not, where none
+// does.
+void AddProposals(int index, const EnginePlan& plan, const Group& group, const Target& target,
+                  std::vector<Ranked>& all, const Declined& declined) {
   const Engine& engine = Engines()[static_cast<size_t>(index)];
   const size_t before = all.size();
   Status too_large;
   std::set<std::vector<int>> seen;
-  for (Proposal& p : Propose(engine, group, target)) {
-    if (Status fits = FitsShared(engine, group, target, p); !fits.ok()) {
+  for (Proposal& p : Propose(engine, plan)) {
+    if (Status fits = FitsShared(engine, group, target, p.knobs, p.shared_bytes); !fits.ok()) {
       if (too_large.ok()) too_large = std::move(fits);
       continue;
     }
@@ -82,7 +83,10 @@ size_t ChoiceOfUsualImages(const std::vector<Ranked>& sorted, size_t choice, con
   for (const Ranked& r : sorted)
     if (r.seconds() <= most) engines.insert(r.candidate.engine);
   std::vector<Ranked> others;
-  for (const int e : engines) AddProposals(e, *usual, target, others, {});
+  for (const int e : engines) {
+    const PlanResult plan = Engines()[static_cast<size_t>(e)].plan(*usual, target);
+    if (plan.ok()) AddProposals(e, **plan, *usual, target, others, {});
+  }
   if (others.empty()) return choice;
   std::ranges::stable_sort(others, {}, &Ranked::seconds);
   const Candidate& wanted = others[ChoiceIn(others)].candidate;
@@ -101,19 +105,20 @@ bool Offers(Inputs inputs, const Engine& engine, const Group& group) {
          (inputs == Inputs::kRounded || !OnlyOnRequest(engine, group));
 }
 
-std::vector<int> TakersOf(const Group& group, const Target& target, Inputs inputs,
-                          const Declined& declined) {
-  std::vector<int> takers;
+std::vector<Taker> TakersOf(const Group& group, const Target& target, Inputs inputs,
+                            const Declined& declined) {
+  std::vector<Taker> takers;
   const auto engines = Engines();
   for (size_t e = 0; e < engines.size(); ++e) {
     const bool offered = Offers(inputs, engines[e], group);
     if (!offered && !declined) continue;
-    if (Status status = engines[e].supports(group, target); !status.ok()) {
-      if (declined) declined(engines[e], status.message());
+    PlanResult plan = engines[e].plan(group, target);
+    if (!plan.ok()) {
+      if (declined) declined(engines[e], plan.status().message());
     } else if (!offered) {
       declined(engines[e], "is for those who ask for it");
     } else {
-      takers.push_back(static_cast<int>(e));
+      takers.push_back({.engine = static_cast<int>(e), .plan = *std::move(plan)});
     }
   }
   return takers;
@@ -122,8 +127,8 @@ std::vector<int> TakersOf(const Group& group, const Target& target, Inputs input
 std::vector<Candidate> RankCandidates(const Group& group, const Target& target, Inputs inputs,
                                       const Declined& declined) {
   std::vector<Ranked> all;
-  for (const int e : TakersOf(group, target, inputs, declined))
-    AddProposals(e, group, target, all, declined);
+  for (const Taker& taker : TakersOf(group, target, inputs, declined))
+    AddProposals(taker.engine, *taker.plan, group, target, all, declined);
   std::ranges::stable_sort(all, {}, &Ranked::seconds);
   std::vector<Candidate> ranked;
   if (all.empty()) return ranked;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "compiler/engines/engine.h"
@@ -32,9 +33,15 @@ bool Offers(Inputs inputs, const Engine& engine, const Group& group);
 // Hears of an engine that proposes nothing, and why.
 using Declined = std::function<void(const Engine& engine, std::string_view reason)>;
 
+// An engine that may be chosen for a group, and its plan of it.
+struct Taker {
+  int engine = -1;  // index in Engines()
+  std::unique_ptr<const EnginePlan> plan = {};
+};
+
 // The engines that may be chosen for the group and take it, in the order of the registry.
-std::vector<int> TakersOf(const Group& group, const Target& target, Inputs inputs,
-                          const Declined& declined = {});
+std::vector<Taker> TakersOf(const Group& group, const Target& target, Inputs inputs,
+                            const Declined& declined = {});
 
 // The candidates without duplicates; the choice first, then cheapest first, among equals in the
 // order of the registry and of the engine's own list, so that defaults stay in front. Costs that

@@ -22,55 +22,49 @@ Inputs InputsOf(const Engine& engine) {
   return OnlyRoundsInputs(engine) ? Inputs::kRounded : Inputs::kExact;
 }
 
-std::vector<int> DefaultKnobs(const Engine& engine) {
+std::vector<int> DefaultKnobs(std::span<const KnobRow> rows) {
   std::vector<int> values;
-  for (const KnobRow& row : engine.knobs) values.push_back(row.domain.front());
+  values.reserve(rows.size());
+  for (const KnobRow& row : rows) values.push_back(row.domain.front());
   return values;
 }
 
-std::vector<std::vector<int>> NeighbouringKnobs(const Engine& engine) {
-  const std::vector<int> defaults = DefaultKnobs(engine);
+std::vector<std::vector<int>> NeighbouringKnobs(std::span<const KnobRow> rows) {
+  const std::vector<int> defaults = DefaultKnobs(rows);
   std::vector<std::vector<int>> all = {defaults};
-  for (size_t k = 0; k < engine.knobs.size(); ++k) {
-    for (int value : engine.knobs[k].domain) {
+  for (size_t k = 0; k < rows.size(); ++k) {
+    for (int value : rows[k].domain) {
       if (value == defaults[k]) continue;
       all.push_back(defaults);
       all.back()[k] = value;
     }
   }
   std::vector<int> last;
-  for (const KnobRow& row : engine.knobs) last.push_back(row.domain.back());
+  for (const KnobRow& row : rows) last.push_back(row.domain.back());
   if (std::ranges::find(all, last) == all.end()) all.push_back(std::move(last));
+  return all;
+}
+
+Status Supports(const Engine& engine, const Group& group, const Target& target) {
+  return engine.plan(group, target).status();
+}
+
+std::vector<Proposal> Propose(const Engine& engine, const EnginePlan& plan) {
+  std::vector<Proposal> all = plan.Proposals();
+  if (!all.empty()) return all;
+  std::vector<int> knobs = DefaultKnobs(engine);
+  const Estimate of = plan.EstimateOf(knobs);
+  all.push_back(
+      {.knobs = std::move(knobs), .seconds = of.seconds, .shared_bytes = of.shared_bytes});
   return all;
 }
 
 std::vector<std::vector<int>> CandidateKnobs(const Engine& engine, const Group& group,
                                              const Target& target) {
   std::vector<std::vector<int>> all;
-  if (engine.candidates != nullptr)
-    all = engine.candidates(group, target);
-  else if (engine.propose == nullptr)
-    all = NeighbouringKnobs(engine);
-  else
-    for (Proposal& p : engine.propose(group, target)) all.push_back(std::move(p.knobs));
-  if (all.empty()) all.push_back(DefaultKnobs(engine));
-  return all;
-}
-
-std::vector<Proposal> Propose(const Engine& engine, const Group& group, const Target& target) {
-  if (engine.propose != nullptr) {
-    std::vector<Proposal> all = engine.propose(group, target);
-    if (!all.empty()) return all;
-  }
-  const bool asks_shared =
-      engine.shared_bytes != nullptr && target.is_cuda() && !LaunchesNothing(group);
-  std::vector<Proposal> all;
-  for (std::vector<int>& knobs : CandidateKnobs(engine, group, target)) {
-    Proposal p{.knobs = std::move(knobs)};
-    if (asks_shared) p.shared_bytes = engine.shared_bytes(group, target, p.knobs);
-    if (p.shared_bytes <= target.shared_limit()) p.seconds = engine.cost(group, target, p.knobs);
-    all.push_back(std::move(p));
-  }
+  const PlanResult plan = engine.plan(group, target);
+  if (!plan.ok()) return all;
+  for (Proposal& p : Propose(engine, **plan)) all.push_back(std::move(p.knobs));
   return all;
 }
 
@@ -95,20 +89,12 @@ Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSet
 }
 
 Status FitsShared(const Engine& engine, const Group& group, const Target& target,
-                  std::span<const int> knobs) {
-  if (engine.shared_bytes == nullptr || !target.is_cuda() || LaunchesNothing(group)) return {};
-  return FitsShared(engine, group, target,
-                    Proposal{.knobs = {knobs.begin(), knobs.end()},
-                             .shared_bytes = engine.shared_bytes(group, target, knobs)});
-}
-
-Status FitsShared(const Engine& engine, const Group& group, const Target& target,
-                  const Proposal& proposal) {
-  const int64_t bytes = proposal.shared_bytes;
-  if (bytes <= target.shared_limit() || !target.is_cuda() || LaunchesNothing(group)) return {};
+                  std::span<const int> knobs, int64_t shared_bytes) {
+  if (shared_bytes <= target.shared_limit() || !target.is_cuda() || LaunchesNothing(group))
+    return {};
   return Status::Error(Code::kSharedMemoryInsufficient,
                        "{} needs {} bytes of shared memory a block; {} has {}{}",
-                       KnobText(engine, proposal.knobs), bytes, target.arch, target.shared_limit(),
+                       KnobText(engine, knobs), shared_bytes, target.arch, target.shared_limit(),
                        target.minimal_launch ? " under KILN_LAUNCH=minimal" : "");
 }
 
@@ -122,10 +108,10 @@ bool SameText(const Engine& engine, std::span<const int> a, std::span<const int>
   return true;
 }
 
-std::string KnobText(const Engine& engine, std::span<const int> values) {
+std::string KnobText(std::span<const KnobRow> rows, std::span<const int> values) {
   std::string text;
-  for (size_t i = 0; i < engine.knobs.size(); ++i)
-    text += fmt::format("{}{}={}", i == 0 ? "" : ",", engine.knobs[i].name, values[i]);
+  for (size_t i = 0; i < rows.size(); ++i)
+    text += fmt::format("{}{}={}", i == 0 ? "" : ",", rows[i].name, values[i]);
   return text;
 }
 

@@ -1,11 +1,13 @@
-// Engine: a way to run a group. An engine is a row of functions over plain data; the registry is an
-// ordered array (registry.cc), whose rows plans and kernel caches are written with, so it is
-// append-only. Adding one: a folder beside this file, a row at the end of the registry, a case in
-// tests/cases.
+// Engine: a way to run a group. An engine is a row of facts and one function, which plans a group
+// or declines it; the plan says what configurations there are, what each takes, and lowers the
+// group (engine_of.h makes such rows). The registry is an ordered array (registry.cc), whose rows
+// plans and kernel caches are written with, so it is append-only. Adding one: a folder beside this
+// file, a row at the end of the registry, a case in tests/cases.
 #pragma once
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,11 +45,17 @@ struct EngineNotes {
 // The cost of knobs that make no kernel for a group.
 inline constexpr double kNoSeconds = std::numeric_limits<double>::infinity();
 
+// The model's word on one configuration of a group.
+struct Estimate {
+  double seconds = kNoSeconds;  // for ranking only
+  int64_t shared_bytes = 0;     // of a block; 0 where it always fits in 48 KB
+};
+
 // A configuration worth considering for a group.
 struct Proposal {
   std::vector<int> knobs = {};
-  double seconds = kNoSeconds;  // modelled, for ranking only
-  int64_t shared_bytes = 0;     // of a block; 0 where it always fits in 48 KB
+  double seconds = kNoSeconds;  // these two are the configuration's Estimate
+  int64_t shared_bytes = 0;
   // Rank in which heuristics take proposals where the model sees little difference, lowest first,
   // so that layers and batch sizes share kernels. It never follows from the batch size.
   int preference = kNotPreferred;
@@ -55,27 +63,28 @@ struct Proposal {
   static constexpr int kNotPreferred = std::numeric_limits<int>::max();
 };
 
+// A group as one engine runs it, planned once and asked often. It refers to the group and to the
+// target, which outlive it. Knobs that it is asked about are legal values, one for each row.
+class EnginePlan {
+ public:
+  virtual ~EnginePlan() = default;
+
+  // The configurations worth asking the model about, with its answers; the engine's defaults for
+  // the group first. Without any, the rows' defaults are the one that there is (see Propose).
+  virtual std::vector<Proposal> Proposals() const = 0;
+  virtual Estimate EstimateOf(std::span<const int> knobs) const = 0;
+  // The kernels and launches, or why these knobs make none.
+  virtual Result<Lowered> Lower(std::span<const int> knobs) const = 0;
+};
+using PlanResult = Result<std::unique_ptr<const EnginePlan>>;
+
 struct Engine {
   const char* name;
   int version;  // part of tuning keys: raised when the same knobs make another kernel
   std::span<const KnobRow> knobs;
   EngineNotes notes;
-  // Ok, or the reason for declining, in a sentence.
-  Status (*supports)(const Group& group, const Target& target);
-  // Modelled seconds; for ranking only.
-  double (*cost)(const Group& group, const Target& target, std::span<const int> knobs);
-  Result<Lowered> (*lower)(const Group& group, const Target& target, std::span<const int> knobs);
-  // Bytes of shared memory that a block needs with these knobs; null where they always fit in 48
-  // KB.
-  int64_t (*shared_bytes)(const Group& group, const Target& target,
-                          std::span<const int> knobs) = nullptr;
-  // Knob values worth asking the model about for this group, the engine's defaults for it first;
-  // all legal. Null: those of `propose`; without that NeighbouringKnobs, which is right for few
-  // knobs that hardly depend on one another.
-  std::vector<std::vector<int>> (*candidates)(const Group& group, const Target& target) = nullptr;
-  // The candidates with what `cost` and `shared_bytes` say of each, where that is cheaper for all
-  // at once, and with preferences. Null: they are asked one by one, and none is preferred.
-  std::vector<Proposal> (*propose)(const Group& group, const Target& target) = nullptr;
+  // The group's plan, or the reason for declining, in a sentence.
+  PlanResult (*plan)(const Group& group, const Target& target);
   // Only for clients that name it, whatever its notes say.
   bool on_request = false;
   // For an engine that adds in no fixed order: whether the group is spelled as clients spell what
@@ -95,28 +104,33 @@ bool OnlyRoundsInputs(const Engine& engine);
 Inputs InputsOf(const Engine& engine);
 
 // Default value of each knob, in the order of the rows.
-std::vector<int> DefaultKnobs(const Engine& engine);
-// Defaults first, then each knob moved alone, then all moved to their last value.
-std::vector<std::vector<int>> NeighbouringKnobs(const Engine& engine);
-// Settings that the model chooses from and tuning times (compiler/engines/candidates.h): the
-// engine's own list for the group, or NeighbouringKnobs. Never empty.
+std::vector<int> DefaultKnobs(std::span<const KnobRow> rows);
+inline std::vector<int> DefaultKnobs(const Engine& engine) { return DefaultKnobs(engine.knobs); }
+// Defaults first, then each knob moved alone, then all moved to their last value: choices for few
+// knobs that hardly depend on one another.
+std::vector<std::vector<int>> NeighbouringKnobs(std::span<const KnobRow> rows);
+// Ok where the engine plans the group, or the reason for declining.
+Status Supports(const Engine& engine, const Group& group, const Target& target);
+// The proposals of a plan of the engine's, or its rows' defaults where it has none. Never empty.
+std::vector<Proposal> Propose(const Engine& engine, const EnginePlan& plan);
+// Their knobs, which the model chooses from and tuning times (compiler/engines/candidates.h); none
+// where the engine declines the group.
 std::vector<std::vector<int>> CandidateKnobs(const Engine& engine, const Group& group,
                                              const Target& target);
-// The same with their costs.
-std::vector<Proposal> Propose(const Engine& engine, const Group& group, const Target& target);
 // Defaults with `settings` applied; an unknown knob or an illegal value is an error that lists the
 // legal ones.
 Result<std::vector<int>> KnobsWith(const Engine& engine, std::span<const KnobSetting> settings);
 // Whether both settings make one kernel of a group.
 bool SameText(const Engine& engine, std::span<const int> a, std::span<const int> b);
-// Whether the target has the shared memory that the engine needs with these knobs, or the sentence
-// that says how much it has. Asked after `supports`.
+// Whether the target has the shared memory that a plan of the group needs with these knobs, or the
+// sentence that says how much it has.
 Status FitsShared(const Engine& engine, const Group& group, const Target& target,
-                  std::span<const int> knobs);
-Status FitsShared(const Engine& engine, const Group& group, const Target& target,
-                  const Proposal& proposal);
+                  std::span<const int> knobs, int64_t shared_bytes);
 // "tile=64,unroll=4"
-std::string KnobText(const Engine& engine, std::span<const int> values);
+std::string KnobText(std::span<const KnobRow> rows, std::span<const int> values);
+inline std::string KnobText(const Engine& engine, std::span<const int> values) {
+  return KnobText(engine.knobs, values);
+}
 
 // Whether every result is without elements: no engine is run for it.
 bool LaunchesNothing(const Group& group);

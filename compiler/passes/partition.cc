@@ -32,7 +32,7 @@ bool IsTaken(const Group& group, const PassContext& context, std::vector<std::st
   for (size_t e = 0; e < engines.size(); ++e) {
     const bool asked = context.groups_for == static_cast<int>(e);
     if (!rows && context.groups_for >= 0 && !asked) continue;
-    const Status status = engines[e].supports(group, context.target);
+    const Status status = Supports(engines[e], group, context.target);
     // Plans whose engines round have groups that none of these takes, too.
     const bool offered = rows ? !OnlyOnRequest(engines[e], group)
                               : asked || Offers(context.inputs, engines[e], group) ||

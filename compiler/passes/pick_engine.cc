@@ -23,10 +23,12 @@ namespace kiln::compiler {
 namespace {
 
 // Partition has asked before: the engine takes it.
-void PickForAttention(Group& group, int engine, const Target& target) {
-  group.engine = engine;
-  group.knobs = DefaultKnobs(Engines()[static_cast<size_t>(engine)]);
-  group.cost = Engines()[static_cast<size_t>(engine)].cost(group, target, group.knobs);
+void PickForAttention(Group& group, int index, const Target& target) {
+  const Engine& engine = Engines()[static_cast<size_t>(index)];
+  const PlanResult plan = engine.plan(group, target);
+  group.engine = index;
+  group.knobs = DefaultKnobs(engine);
+  group.cost = plan.ok() ? (*plan)->EstimateOf(group.knobs).seconds : kNoSeconds;
   group.least_cost = group.cost;
 }
 
@@ -84,10 +86,16 @@ const Candidate& WithinScratch(Group& group, const std::vector<Candidate>& ranke
     order.insert(order.begin(), &ranked[i]);
   const Candidate* best = order.front();
   int64_t least = std::numeric_limits<int64_t>::max();
+  std::map<int, PlanResult> plans;  // of engines
   for (const Candidate* candidate : order) {
     if (least <= limit) break;
-    const Engine& engine = Engines()[static_cast<size_t>(candidate->engine)];
-    Result<Lowered> lowered = engine.lower(group, target, candidate->knobs);
+    auto plan = plans.find(candidate->engine);
+    if (plan == plans.end()) {
+      const Engine& engine = Engines()[static_cast<size_t>(candidate->engine)];
+      plan = plans.emplace(candidate->engine, engine.plan(group, target)).first;
+    }
+    if (!plan->second.ok()) continue;
+    Result<Lowered> lowered = (*plan->second)->Lower(candidate->knobs);
     if (!lowered.ok() || ScratchBytes(*lowered) >= least) continue;
     least = ScratchBytes(*lowered);
     best = candidate;
@@ -188,8 +196,11 @@ Result<bool> PickAll(Module& module, const PassContext& context) {
     if (!advice) continue;
     // A record may be older than the rule that its knobs break.
     const Engine& engine = Engines()[static_cast<size_t>(advice->engine)];
-    if (!std::isfinite(engine.cost(group, context.target, advice->knobs)) ||
-        !FitsShared(engine, group, context.target, advice->knobs).ok())
+    const PlanResult plan = engine.plan(group, context.target);
+    if (!plan.ok()) continue;
+    const Estimate of = (*plan)->EstimateOf(advice->knobs);
+    if (!std::isfinite(of.seconds) ||
+        !FitsShared(engine, group, context.target, advice->knobs, of.shared_bytes).ok())
       continue;
     group.engine = advice->engine;
     group.knobs = advice->knobs;
@@ -206,12 +217,15 @@ Result<bool> PickAll(Module& module, const PassContext& context) {
                          engines.size());
   if (choice.engine >= 0) group.engine = choice.engine;
   const Engine& engine = engines[group.engine];
-  if (Status status = engine.supports(group, context.target); !status.ok())
-    return std::move(status).Within(fmt::format("engine {} declines the graph", engine.name));
+  PlanResult plan = engine.plan(group, context.target);
+  if (!plan.ok())
+    return std::move(plan).status().Within(
+        fmt::format("engine {} declines the graph", engine.name));
   ASSIGN_OR_RETURN(group.knobs, KnobsWith(engine, choice.knobs));
-  if (Status fits = FitsShared(engine, group, context.target, group.knobs); !fits.ok())
-    return std::move(fits).Within(fmt::format("engine {}", engine.name));
-  group.cost = engine.cost(group, context.target, group.knobs);
+  const Estimate of = (*plan)->EstimateOf(group.knobs);
+  Status fits = FitsShared(engine, group, context.target, group.knobs, of.shared_bytes);
+  if (!fits.ok()) return std::move(fits).Within(fmt::format("engine {}", engine.name));
+  group.cost = of.seconds;
   return true;
 }
 

@@ -19,7 +19,8 @@ Result<bool> Schedule(Module& module, const PassContext& context) {
       continue;
     }
     const Engine& engine = Engines()[group.engine];
-    ASSIGN_OR_RETURN(group.lowered, engine.lower(group, context.target, group.knobs));
+    ASSIGN_OR_RETURN(const auto plan, engine.plan(group, context.target));
+    ASSIGN_OR_RETURN(group.lowered, plan->Lower(group.knobs));
   }
   module.form = Form::kTiled;
   return true;

@@ -237,9 +237,10 @@ Result<Candidate> CandidateOf(const Record& record, const Group& group, const Ta
   ASSIGN_OR_RETURN(const std::vector<KnobSetting> settings, ParseKnobs(record.knobs));
   Candidate candidate{.engine = index};
   ASSIGN_OR_RETURN(candidate.knobs, KnobsWith(engine, settings));
-  RETURN_IF_ERROR(engine.supports(group, target));
-  RETURN_IF_ERROR(FitsShared(engine, group, target, candidate.knobs));
-  candidate.seconds = engine.cost(group, target, candidate.knobs);
+  ASSIGN_OR_RETURN(const auto plan, engine.plan(group, target));
+  const Estimate of = plan->EstimateOf(candidate.knobs);
+  RETURN_IF_ERROR(FitsShared(engine, group, target, candidate.knobs, of.shared_bytes));
+  candidate.seconds = of.seconds;
   return candidate;
 }
 

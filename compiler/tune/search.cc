@@ -179,12 +179,13 @@ class Searcher {
     if (!best_.has_value()) return {};
     ASSIGN_OR_RETURN(const Candidate best, CandidateOf(*best_, group_, target_));
     const Engine& engine = Engines()[static_cast<size_t>(best.engine)];
+    ASSIGN_OR_RETURN(const auto plan, engine.plan(group_, target_));
     for (size_t k = 0; k < engine.knobs.size(); ++k) {
       if (engine.knobs[k].in_text != InText::kNothing) continue;
       for (const int value : engine.knobs[k].domain) {
         Candidate other = best;
         other.knobs[k] = value;
-        if (other == best || !std::isfinite(engine.cost(group_, target_, other.knobs))) continue;
+        if (other == best || !std::isfinite(plan->EstimateOf(other.knobs).seconds)) continue;
         if (IsOutOfBudget()) return {};
         varied_.push_back(other);
         if (const auto known = known_.find(KnobKey(other));

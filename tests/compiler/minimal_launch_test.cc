@@ -73,7 +73,7 @@ TEST_F(MinimalLaunchTest, EveryEngineAndKnobStaysWithinOrIsRefused) {
     ASSERT_TRUE(leading.ok()) << leading.status().message();
     if (!leading->has_value()) continue;
     for (size_t e = 0; e < Engines().size(); ++e) {
-      if (!Engines()[e].supports(**leading, minimal).ok()) continue;
+      if (!Supports(Engines()[e], **leading, minimal).ok()) continue;
       for (const std::vector<int>& knobs : CandidateKnobs(Engines()[e], **leading, whole)) {
         const EngineChoice choice = ChoiceOf(e, knobs);
         const Result<CompiledPlan> free = Compile(sample.graph, whole, choice);
@@ -105,16 +105,17 @@ TEST(AnnouncedSharedTest, IsWhatTheKernelUses) {
     if (!leading->has_value()) continue;
     for (size_t e = 0; e < Engines().size(); ++e) {
       const Engine& engine = Engines()[e];
-      if (engine.shared_bytes == nullptr || !engine.supports(**leading, target).ok()) continue;
-      for (const std::vector<int>& knobs : CandidateKnobs(engine, **leading, target)) {
-        const Result<Lowered> lowered = engine.lower(**leading, target, knobs);
+      const auto plan = engine.plan(**leading, target);
+      if (!plan.ok()) continue;
+      for (const auto& [knobs, seconds, shared_bytes, preference] : Propose(engine, **plan)) {
+        const Result<Lowered> lowered = (*plan)->Lower(knobs);
         ASSERT_TRUE(lowered.ok()) << lowered.status().message();
         int64_t used = 0;
         for (const tile::Kernel& kernel : lowered->kernels)
           used = std::max(used, SharedBytes(kernel));
         ++announced;
         // Below 48 KB nobody asks.
-        EXPECT_EQ(std::max(engine.shared_bytes(**leading, target, knobs), kSharedWithoutAttribute),
+        EXPECT_EQ(std::max(shared_bytes, kSharedWithoutAttribute),
                   std::max(used, kSharedWithoutAttribute))
             << engine.name << " " << KnobText(engine, knobs) << " of " << sample.name;
       }

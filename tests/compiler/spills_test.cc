@@ -159,7 +159,7 @@ class SpillsTest : public ::testing::Test {
     const Result<std::optional<Group>> leading =
         LeadingGroupOf(g, target, Inputs::kExact, EngineIndex(engine_name));
     ASSERT_TRUE(leading.ok() && leading->has_value());
-    const Status supports = engine.supports(**leading, target);
+    const Status supports = Supports(engine, **leading, target);
     ASSERT_TRUE(supports.ok()) << g.name << ": " << supports.message();
     const std::vector<std::vector<int>> all = CandidateKnobs(engine, **leading, target);
     const size_t step = TestAll() ? 1 : std::max<size_t>(all.size() / some, 1);

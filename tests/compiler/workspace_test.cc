@@ -24,8 +24,9 @@ int64_t ScratchOf(const Lowered& lowered) {
 int64_t LeastScratch(const Group& group, const Target& target) {
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const Candidate& c : RankCandidates(group, target)) {
-    const Result<Lowered> lowered =
-        Engines()[static_cast<size_t>(c.engine)].lower(group, target, c.knobs);
+    const auto plan = Engines()[static_cast<size_t>(c.engine)].plan(group, target);
+    if (!plan.ok()) continue;
+    const Result<Lowered> lowered = (*plan)->Lower(c.knobs);
     if (lowered.ok()) least = std::min(least, ScratchOf(*lowered));
     if (least == 0) break;
   }

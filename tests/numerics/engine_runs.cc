@@ -32,10 +32,11 @@ std::vector<size_t> Extremes(const std::vector<std::vector<int>>& all) {
 std::vector<std::vector<int>> SampleKnobs(const Engine& engine, const compiler::Group& group,
                                           const Target& target, uint64_t seed, size_t number,
                                           Sample sample) {
-  std::vector<std::vector<int>> all = compiler::CandidateKnobs(engine, group, target);
-  std::erase_if(all, [&](const std::vector<int>& knobs) {
-    return !compiler::FitsShared(engine, group, target, knobs).ok();
-  });
+  std::vector<std::vector<int>> all;
+  if (const auto plan = engine.plan(group, target); plan.ok())
+    for (compiler::Proposal& p : compiler::Propose(engine, **plan))
+      if (compiler::FitsShared(engine, group, target, p.knobs, p.shared_bytes).ok())
+        all.push_back(std::move(p.knobs));
   std::vector<size_t> chosen;
   const auto choose = [&](size_t at) {
     if (std::ranges::find(chosen, at) == chosen.end()) chosen.push_back(at);
@@ -174,7 +175,7 @@ void CaseRuns::List(const compiler::Group& group, uint64_t seed, size_t number, 
       if (HasNan(case_) || !groups.ok() || !groups->has_value()) continue;
       own = **groups;
     }
-    if (!engines[e].supports(own, device_.target()).ok()) continue;
+    if (!compiler::Supports(engines[e], own, device_.target()).ok()) continue;
     rounds_ = rounds_ || compiler::OnlyRoundsInputs(engines[e]);
     for (std::vector<int>& knobs :
          SampleKnobs(engines[e], own, device_.target(), seed + e, number, sample))

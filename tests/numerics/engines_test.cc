@@ -197,7 +197,7 @@ TEST_F(EnginesTest, EveryConfigurationHasAPlan) {
       ASSERT_TRUE(group.ok() && group->has_value()) << c.Label() << group.status().message();
       for (size_t e = 0; e < compiler::Engines().size(); ++e) {
         const compiler::Engine& engine = compiler::Engines()[e];
-        if (!IsAskedFor(e) || !engine.supports(**group, target).ok()) continue;
+        if (!IsAskedFor(e) || !compiler::Supports(engine, **group, target).ok()) continue;
         Tally& tally = tallies[static_cast<int>(e)];
         ++tally.cases;
         for (const std::vector<int>& knobs :

@@ -28,7 +28,7 @@ _CODEGEN = ("codegen", "codegen/cuda")
 # Rows that engines and device code agree on.
 _MEMBERS = ("codegen/cuda/device/contract/contract_sm90.def",)
 _MODULE = ("compiler/module.h", "compiler/pass.h", "compiler/lowered.h", "compiler/group_limits.h")
-_ENGINE = ("compiler/engines/engine.h", "compiler/engines/engine.cc", "compiler/engines/knob_types.h")
+_ENGINE = tuple(f"compiler/engines/{name}" for name in ("engine.h", "engine.cc", "engine_of.h", "knob_types.h"))
 # The kit that every engine is made with.
 _KIT = _IR + _MODULE + _ENGINE + ("compiler/machine", "compiler/patterns", "compiler/kernel")
 # An engine includes no other one, but for what stands here: folders that engines share, and engines that

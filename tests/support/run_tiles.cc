@@ -187,7 +187,9 @@ const tile::Call* SkeletonOf(const tile::Block& block) {
 }
 
 bool CallsSkeleton(const Group& group, const Target& target, const Candidate& candidate) {
-  const Result<Lowered> lowered = Engines()[candidate.engine].lower(group, target, candidate.knobs);
+  const auto plan = Engines()[candidate.engine].plan(group, target);
+  if (!plan.ok()) return false;
+  const Result<Lowered> lowered = (*plan)->Lower(candidate.knobs);
   return lowered.ok() && std::ranges::any_of(lowered->kernels, [](const tile::Kernel& kernel) {
            return SkeletonOf(kernel.body) != nullptr;
          });

@@ -1,5 +1,5 @@
-// AttentionEngine<Family>::Row(): the row of an engine of attention or of its gradients, from what
-// distinguishes it:
+// AttentionEngine<Family>::Row(): the row of an engine of attention or of its gradients
+// (engine_of.h), from what distinguishes it:
 //
 //   kName, kVersion, kKnobs, kAnyOrder          as in Engine; null: sums have an order
 //   kArithmetic                                 of its products
@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/engines/engine.h"
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/machine/machine.h"
 
@@ -37,22 +37,48 @@ template <class Family>
 class AttentionEngine {
  public:
   static constexpr Engine Row() {
-    return {.name = Family::kName,
-            .version = Family::kVersion,
-            .knobs = Family::kKnobs,
-            .notes = {.numerical = Numerical(), .behavioral = kBehavior},
-            .supports = Supports,
-            .cost = Cost,
-            .lower = Lower,
-            .shared_bytes = SharedBytes,
-            .propose = Propose,
-            .any_order = Family::kAnyOrder};
+    return EngineOf<PlanOf>({.name = Family::kName,
+                             .version = Family::kVersion,
+                             .knobs = Family::kKnobs,
+                             .numerical = Numerical(),
+                             .any_order = Family::kAnyOrder});
+  }
+
+  // The defaults first, then those that have registers and shared memory for it.
+  std::vector<Proposal> Proposals() const {
+    std::vector<Proposal> all;
+    const auto add = [&](std::vector<int> knobs, const Estimate& of) {
+      all.push_back(
+          {.knobs = std::move(knobs), .seconds = of.seconds, .shared_bytes = of.shared_bytes});
+    };
+    add(DefaultKnobs(Family::kKnobs), Of(first_, true));
+    Plan plan = plan_;  // whose memory all tiles use, one after the other
+    for (std::vector<int>& knobs : Family::Others(plan_)) {
+      plan = plan_;
+      if (!Family::TakeTile(plan, target_, knobs).ok()) continue;
+      const Estimate of = Of(plan, IsDefault(knobs));
+      if (of.shared_bytes <= target_.shared_limit()) add(std::move(knobs), of);
+    }
+    return all;
+  }
+
+  Estimate EstimateOf(std::span<const int> knobs) const {
+    if (IsDefault(knobs)) return Of(first_, true);
+    Plan plan = plan_;
+    return Family::TakeTile(plan, target_, knobs).ok() ? Of(plan, false) : Estimate{};
+  }
+
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    Plan plan = plan_;
+    RETURN_IF_ERROR(Family::TakeTile(plan, target_, knobs));
+    Lowered lowered;
+    Family::Lower(group_, target_, std::move(plan), lowered);
+    return lowered;
   }
 
  private:
   using Plan = typename Family::Plan;
 
-  static constexpr int kBehavior[] = {kNoteRuntimeCompilation};
   static constexpr int kNumerical[] = {kNoteTensorCore};
   static constexpr int kNumericalAnyOrder[] = {kNoteTensorCore, kNoteNondeterministic};
   static constexpr int kNumericalRounded[] = {kNoteTensorCore, kNoteDownConvertInputs};
@@ -62,66 +88,36 @@ class AttentionEngine {
     return kNumerical;
   }
 
-  static std::vector<int> Defaults() {
-    std::vector<int> values;
-    for (const KnobRow& row : Family::kKnobs) values.push_back(row.domain.front());
-    return values;
-  }
-  static Result<Plan> PlanOf(const Group& group, const Target& target, std::span<const int> knobs) {
-    ASSIGN_OR_RETURN(Plan plan, Family::PlanOf(group));
-    RETURN_IF_ERROR(Family::TakeTile(plan, target, knobs));
-    return plan;
-  }
-  static double Seconds(const Plan& plan, const Target& target, std::span<const int> knobs) {
-    return Family::Seconds(plan, target, std::ranges::equal(knobs, Defaults()));
-  }
+  AttentionEngine(const Group& group, const Target& target, Plan plan, Plan first)
+      : group_(group), target_(target), plan_(std::move(plan)), first_(std::move(first)) {}
 
-  static Status Supports(const Group& group, const Target& target) {
+  static Result<AttentionEngine> PlanOf(const Group& group, const Target& target) {
     if (group.kind != GroupKind::kAttention)
-      return Status::Error(Code::kUnsupportedGraphPattern, "the group is no attention");
+      return Status::Text(Code::kUnsupportedGraphPattern, "the group is no attention");
     RETURN_IF_ERROR(Family::kRunsOn(target));
-    ASSIGN_OR_RETURN(const Plan plan, PlanOf(group, target, Defaults()));
-    const int64_t bytes = Family::SharedBytes(plan);
+    ASSIGN_OR_RETURN(Plan plan, Family::PlanOf(group));
+    Plan first = plan;
+    RETURN_IF_ERROR(Family::TakeTile(first, target, DefaultKnobs(Family::kKnobs)));
+    const int64_t bytes = Family::SharedBytes(first);
     if (bytes > target.shared_limit())
       return Status::Error(Code::kSharedMemoryInsufficient,
                            "rows of {} take {} bytes of shared memory a block, {} has {}",
-                           plan.depth, bytes, target.arch, target.shared_limit());
-    return {};
-  }
-  static double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-    const auto plan = PlanOf(group, target, knobs);
-    return plan.ok() ? Seconds(*plan, target, knobs) : kNoSeconds;
-  }
-  static int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
-    const auto plan = PlanOf(group, target, knobs);
-    return plan.ok() ? Family::SharedBytes(*plan) : 0;
-  }
-  static Result<Lowered> Lower(const Group& group, const Target& target,
-                               std::span<const int> knobs) {
-    ASSIGN_OR_RETURN(Plan plan, PlanOf(group, target, knobs));
-    Lowered lowered;
-    Family::Lower(group, target, std::move(plan), lowered);
-    return lowered;
+                           first.depth, bytes, target.arch, target.shared_limit());
+    return AttentionEngine(group, target, std::move(plan), std::move(first));
   }
 
-  // Proposes the defaults first, then the knobs that have registers and shared memory for the
-  // group, which is looked at once.
-  static std::vector<Proposal> Propose(const Group& group, const Target& target) {
-    std::vector<Proposal> all;
-    const Result<Plan> found = Family::PlanOf(group);
-    if (!found.ok()) return all;
-    const auto add = [&](std::vector<int> knobs) {
-      Plan plan = *found;
-      if (!Family::TakeTile(plan, target, knobs).ok()) return;
-      const int64_t bytes = Family::SharedBytes(plan);
-      if (!all.empty() && bytes > target.shared_limit()) return;
-      const double seconds = Seconds(plan, target, knobs);
-      all.push_back({.knobs = std::move(knobs), .seconds = seconds, .shared_bytes = bytes});
-    };
-    add(Defaults());
-    for (std::vector<int>& knobs : Family::Others(*found)) add(std::move(knobs));
-    return all;
+  static bool IsDefault(std::span<const int> knobs) {
+    return std::ranges::equal(knobs, Family::kKnobs, {}, {},
+                              [](const KnobRow& row) { return row.domain.front(); });
   }
+  Estimate Of(const Plan& plan, bool is_default) const {
+    return {.seconds = Family::Seconds(plan, target_, is_default),
+            .shared_bytes = Family::SharedBytes(plan)};
+  }
+
+  const Group& group_;
+  const Target& target_;
+  Plan plan_, first_;  // without a tile, and with that of the knobs' defaults
 };
 
 }  // namespace kiln::compiler

@@ -16,7 +16,9 @@
 #include "compiler/engines/columns/engine.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/machine/machine.h"
 #include "ir/graph/ops.h"
@@ -43,23 +45,6 @@ constexpr int64_t kLeastLength = 32;
 template <class... A>
 Status Decline(fmt::format_string<A...> format, A&&... args) {
   return Status::Error(Code::kUnsupportedShape, format, std::forward<A>(args)...);
-}
-
-Status Supports(const Group& group, const Target& target) {
-  if (group.kind != GroupKind::kRows)
-    return Status::Error(Code::kUnsupportedGraphPattern, "the group is no chain of reductions");
-  if (!target.is_cuda()) return Decline("columns are walked by the blocks of a GPU");
-  const ColumnsPlan plan = PlanColumns(group);
-  if (plan.chain.columns() > 0)
-    return Decline("the group has reductions along other dims than its first one's");
-  if (plan.chain.row.length < kLeastLength)
-    return Decline("{} elements a result; at least {} are worth a pass of their own",
-                   plan.chain.row.length, kLeastLength);
-  for (const RowsPlan::Stage& stage : plan.chain.stages)
-    if (stage.reduces.size() > kMostReductions)
-      return Decline("{} reductions of one pass; at most {} are combined at a time",
-                     stage.reduces.size(), kMostReductions);
-  return {};
 }
 
 ColumnsKnobs Named(std::span<const int> knobs) {
@@ -96,24 +81,9 @@ ColumnsScratch AddScratch(const ColumnsPlan& plan, const std::vector<ColumnsShap
   return scratch;
 }
 
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  const ColumnsPlan plan = PlanColumns(group);
-  const size_t count = plan.chain.stages.size();
-  std::vector<ColumnsShape> shapes;
-  for (size_t s = 0; s < count; ++s) shapes.push_back(ShapeOf(plan, target, s, Named(knobs)));
-  Lowered lowered;
-  const ColumnsScratch scratch = AddScratch(plan, shapes, lowered);
-  for (size_t s = 0; s < count; ++s) {
-    LowerColumnsPass(plan, target, s, shapes[s], scratch, lowered);
-    if (s + 1 < count) FinishColumns(plan, target, s, shapes[s], scratch, lowered);
-  }
-  return lowered;
-}
-
 // Each pass reads what it needs.
-double Cost(const Group& group, const Target& target, std::span<const int>) {
+double SecondsOf(const ColumnsPlan& plan, const Target& target) {
   constexpr double kShare = 0.95;  // of a copy's rate
-  const ColumnsPlan plan = PlanColumns(group);
   const graph::Graph& g = plan.graph();
   double bytes = 0;
   const auto add = [&](graph::TensorId id) {
@@ -127,7 +97,44 @@ double Cost(const Group& group, const Target& target, std::span<const int>) {
   return machine.StartSeconds() * launches + bytes / (machine.memory * kShare);
 }
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+struct ColumnsEnginePlan {
+  const Target& target;
+  ColumnsPlan plan;
+  double seconds;
+
+  std::vector<std::vector<int>> Choices() const { return NeighbouringKnobs(kKnobs); }
+  Estimate EstimateOf(std::span<const int>) const { return {.seconds = seconds}; }
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    const size_t count = plan.chain.stages.size();
+    std::vector<ColumnsShape> shapes;
+    for (size_t s = 0; s < count; ++s) shapes.push_back(ShapeOf(plan, target, s, Named(knobs)));
+    Lowered lowered;
+    const ColumnsScratch scratch = AddScratch(plan, shapes, lowered);
+    for (size_t s = 0; s < count; ++s) {
+      LowerColumnsPass(plan, target, s, shapes[s], scratch, lowered);
+      if (s + 1 < count) FinishColumns(plan, target, s, shapes[s], scratch, lowered);
+    }
+    return lowered;
+  }
+};
+
+Result<ColumnsEnginePlan> PlanOf(const Group& group, const Target& target) {
+  if (group.kind != GroupKind::kRows)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the group is no chain of reductions");
+  if (!target.is_cuda()) return Decline("columns are walked by the blocks of a GPU");
+  ColumnsPlan plan = PlanColumns(group);
+  if (plan.chain.columns() > 0)
+    return Decline("the group has reductions along other dims than its first one's");
+  if (plan.chain.row.length < kLeastLength)
+    return Decline("{} elements a result; at least {} are worth a pass of their own",
+                   plan.chain.row.length, kLeastLength);
+  for (const RowsPlan::Stage& stage : plan.chain.stages)
+    if (stage.reduces.size() > kMostReductions)
+      return Decline("{} reductions of one pass; at most {} are combined at a time",
+                     stage.reduces.size(), kMostReductions);
+  const double seconds = SecondsOf(plan, target);
+  return ColumnsEnginePlan{target, std::move(plan), seconds};
+}
 
 }  // namespace
 
@@ -150,12 +157,6 @@ tile::Expr ColumnsParameters::ElementsOf(const tile::Expr& split) {
   return (Turns() * b_.Idx(shape_.tile()) + more) * b_.Idx(plan_.elements());
 }
 
-const Engine kColumnsEngine = {.name = "columns",
-                               .version = 3,
-                               .knobs = kKnobs,
-                               .notes = {.numerical = {}, .behavioral = kBehavior},
-                               .supports = Supports,
-                               .cost = Cost,
-                               .lower = Lower};
+const Engine kColumnsEngine = EngineOf<PlanOf>({.name = "columns", .version = 3, .knobs = kKnobs});
 
 }  // namespace kiln::compiler

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "compiler/engines/contract_grouped/plan.h"
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/kernel/contract_members.h"
 #include "compiler/kernel/kernel_builder.h"
@@ -252,73 +253,49 @@ class Schedule {
 
 // ---- the engine's row
 
-Result<GroupedPlan> PlanOn(const Group& group, const Target& target) {
+struct GroupedEnginePlan {
+  const Group& group;
+  const Target& target;
+  GroupedPlan plan;
+
+  std::vector<Proposal> Proposals() const {
+    std::vector<Proposal> all;
+    for (const GroupedTile& tile : GroupedTiles(plan, target))
+      all.push_back({.knobs = KnobsOf(tile),
+                     .seconds = GroupedSeconds(plan, tile, target),
+                     .shared_bytes = plan.shared_bytes(tile, target)});
+    return all;
+  }
+  Estimate EstimateOf(std::span<const int> knobs) const {
+    const GroupedTile tile = TileOf(knobs);
+    const bool is_legal = CheckGroupedTile(plan, tile, target).ok();
+    return {.seconds = is_legal ? GroupedSeconds(plan, tile, target) : kNoSeconds,
+            .shared_bytes = plan.shared_bytes(tile, target)};
+  }
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    const GroupedTile tile = TileOf(knobs);
+    RETURN_IF_ERROR(CheckGroupedTile(plan, tile, target));
+    Lowered lowered;
+    Schedule(group, target, plan, tile).Lower(lowered);
+    return lowered;
+  }
+};
+
+Result<GroupedEnginePlan> PlanOf(const Group& group, const Target& target) {
   ASSIGN_OR_RETURN(GroupedPlan plan, GroupedPlanOf(group));
   if (!target.is_cuda() || target.sm_version != 90)
     return Status::Error(Code::kArchMismatch, "wgmma needs sm_90a, the target is {}", target.arch);
   if (target.minimal_launch)
     return Status::Error(Code::kArchMismatch,
                          "KILN_LAUNCH=minimal allows neither tensor maps nor clusters");
-  return plan;
+  return GroupedEnginePlan{group, target, std::move(plan)};
 }
 
-Status Supports(const Group& group, const Target& target) { return PlanOn(group, target).status(); }
-
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanOn(group, target);
-  const GroupedTile tile = TileOf(knobs);
-  return plan.ok() && CheckGroupedTile(*plan, tile, target).ok()
-             ? GroupedSeconds(*plan, tile, target)
-             : kNoSeconds;
-}
-
-int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanOn(group, target);
-  return plan.ok() ? plan->shared_bytes(TileOf(knobs), target) : 0;
-}
-
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(const GroupedPlan plan, PlanOn(group, target));
-  const GroupedTile tile = TileOf(knobs);
-  RETURN_IF_ERROR(CheckGroupedTile(plan, tile, target));
-  Lowered lowered;
-  Schedule(group, target, plan, tile).Lower(lowered);
-  return lowered;
-}
-
-std::vector<Proposal> Proposals(const Group& group, const Target& target) {
-  std::vector<Proposal> all;
-  const auto plan = PlanOn(group, target);
-  if (!plan.ok()) return all;
-  for (const GroupedTile& tile : GroupedTiles(*plan, target))
-    all.push_back({.knobs = KnobsOf(tile),
-                   .seconds = GroupedSeconds(*plan, tile, target),
-                   .shared_bytes = plan->shared_bytes(tile, target)});
-  return all;
-}
-
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  std::vector<std::vector<int>> all;
-  for (const Proposal& proposal : Proposals(group, target)) all.push_back(proposal.knobs);
-  if (all.empty()) all.push_back(DefaultKnobs(kContractGroupedSm90Engine));
-  return all;
-}
-
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 constexpr int kNumerical[] = {kNoteTensorCore};
 
 }  // namespace
 
-const Engine kContractGroupedSm90Engine = {
-    .name = "contract_grouped_sm90",
-    .version = 1,
-    .knobs = kKnobs,
-    .notes = {.numerical = kNumerical, .behavioral = kBehavior},
-    .supports = Supports,
-    .cost = Cost,
-    .lower = Lower,
-    .shared_bytes = SharedBytes,
-    .candidates = Candidates,
-    .propose = Proposals};
+const Engine kContractGroupedSm90Engine = EngineOf<PlanOf>(
+    {.name = "contract_grouped_sm90", .version = 1, .knobs = kKnobs, .numerical = kNumerical});
 
 }  // namespace kiln::compiler

@@ -20,6 +20,7 @@
 
 #include "compiler/engines/contract_mma/kernel.h"
 #include "compiler/engines/contraction/tiles.h"
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/machine/machine.h"
 #include "ir/graph/ops.h"
@@ -44,7 +45,7 @@ constexpr KnobRow kKnobs[] = {
 };
 static_assert(std::size(kKnobs) == kMmaKnobs);
 
-Status SupportsTypes(const Group& group, const Target& target, bool tf32) {
+Status CheckTypes(const Group& group, const Target& target, bool tf32) {
   if (group.kind != GroupKind::kContract)
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "the group has no contraction as its anchor");
@@ -73,22 +74,6 @@ Status SupportsTypes(const Group& group, const Target& target, bool tf32) {
   return {};
 }
 
-Status Supports(const Group& group, const Target& target) {
-  return SupportsTypes(group, target, false);
-}
-Status SupportsTf32(const Group& group, const Target& target) {
-  return SupportsTypes(group, target, true);
-}
-
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  return LowerMma(group, target, PlanMma(group, target, knobs));
-}
-Result<Lowered> LowerAtomic(const Group& group, const Target& target, std::span<const int> knobs) {
-  MmaPlan plan = PlanMma(group, target, knobs);
-  plan.form = SplitForm::kAtomic;
-  return LowerMma(group, target, plan);
-}
-
 // Cycles of one step of a block on an SM of its own: tensor cores, shared memory and L2 each alone.
 double StepCycles(const MmaPlan& plan, const Machine& machine) {
   constexpr double kL2Share = 0.85;  // of what all multiprocessors together are given
@@ -107,30 +92,59 @@ double StepCycles(const MmaPlan& plan, const Machine& machine) {
   return cycles + 60;  // the barrier
 }
 
-double Seconds(const Group& group, const Target& target, const MmaPlan& plan) {
+class MmaEnginePlan {
+ public:
+  MmaEnginePlan(const Group& group, const Target& target, SplitForm form)
+      : group_(group),
+        target_(target),
+        machine_(MachineOf(target)),
+        problem_(MmaProblemOf(group, target)),
+        floor_bytes_(static_cast<double>(FloorBytes(group))) {
+    problem_.plan.form = form;
+  }
+
+  std::vector<std::vector<int>> Choices() const;
+  Estimate EstimateOf(std::span<const int> knobs) const {
+    const MmaPlan plan = PlanMma(problem_, target_, knobs);
+    return {.seconds = Seconds(plan), .shared_bytes = plan.SharedBytes()};
+  }
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    return LowerMma(group_, target_, PlanMma(problem_, target_, knobs));
+  }
+
+ private:
+  double Seconds(const MmaPlan& plan) const;
+
+  const Group& group_;
+  const Target& target_;
+  Machine machine_;
+  MmaProblem problem_;
+  double floor_bytes_;
+};
+
+double MmaEnginePlan::Seconds(const MmaPlan& plan) const {
   constexpr double kShareOfMemory = 0.88, kShareOfClock = 0.94;
   constexpr double kPrologueCycles = 850;  // of a kernel
-  const Machine machine = MachineOf(target);
-  const double bytes_per_second = machine.memory * kShareOfMemory;
-  const double launch = machine.StartSeconds() + machine.Seconds(kPrologueCycles);
-  ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
+  const double bytes_per_second = machine_.memory * kShareOfMemory;
+  const double launch = machine_.StartSeconds() + machine_.Seconds(kPrologueCycles);
+  ContractionSizes size = problem_.size;
   if (plan.swapped) std::swap(size.m, size.n);
   const int64_t tiles = CeilDiv(size.m, plan.tile_m) * CeilDiv(size.n, plan.tile_n) * size.batch;
-  const int64_t blocks = tiles * plan.splits, sms = std::max(target.multiprocessors, 1);
+  const int64_t blocks = tiles * plan.splits, sms = std::max(target_.multiprocessors, 1);
   const int64_t steps = CeilDiv(CeilDiv(std::max<int64_t>(size.k, 1), plan.depth), plan.splits);
   // A block alone on its SM waits for itself; several take turns.
   const int64_t fit = std::clamp<int64_t>(
-      std::min(target.shared_bytes_per_block / (plan.stages * plan.StageBytes() + 2048),
+      std::min(target_.shared_bytes_per_block / (plan.stages * plan.StageBytes() + 2048),
                int64_t{8} / plan.warps()),
       1, 2);
   const int64_t resident = std::min(fit, CeilDiv(blocks, sms));
   const double alone = resident * plan.warps() >= 8 ? 1.0 : 1.5;
   const double fill = 1200 + 400.0 * plan.stages, epilogue = plan.tile_m * plan.tile_n * 0.12;
-  const double tile_cycles = static_cast<double>(steps) * StepCycles(plan, machine) * alone +
+  const double tile_cycles = static_cast<double>(steps) * StepCycles(plan, machine_) * alone +
                              (fill + epilogue) / static_cast<double>(resident);
   double seconds = launch + static_cast<double>(CeilDiv(blocks, sms)) * tile_cycles /
-                                (machine.clock * kShareOfClock);
-  seconds = std::max(seconds, launch + static_cast<double>(FloorBytes(group)) / bytes_per_second);
+                                (machine_.clock * kShareOfClock);
+  seconds = std::max(seconds, launch + floor_bytes_ / bytes_per_second);
   if (plan.splits == 1) return seconds;
   const bool ordered = plan.form == SplitForm::kOrdered;
   const double sums = static_cast<double>(size.batch * size.m * size.n) * 4;
@@ -138,36 +152,23 @@ double Seconds(const Group& group, const Target& target, const MmaPlan& plan) {
   return seconds + sums * traffic / bytes_per_second + launch * (ordered ? 1 : 2);
 }
 
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  return Seconds(group, target, PlanMma(group, target, knobs));
-}
-double CostAtomic(const Group& group, const Target& target, std::span<const int> knobs) {
-  MmaPlan plan = PlanMma(group, target, knobs);
-  plan.form = SplitForm::kAtomic;
-  return Seconds(group, target, plan);
-}
-
-int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
-  return SharedBytesOf(group, PlanMma(group, target, knobs));
-}
-
 // Tiles that suit the output, each with splits that fill the device.
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
+std::vector<std::vector<int>> MmaEnginePlan::Choices() const {
   struct Shape {
     int m, n, stages, warps;
   };
   static constexpr Shape kShapes[] = {{128, 128, 3, 4}, {128, 256, 3, 8}, {256, 128, 3, 8},
                                       {128, 64, 4, 4},  {64, 128, 4, 4},  {64, 64, 4, 4},
                                       {64, 256, 3, 8},  {256, 64, 3, 8},  {128, 128, 4, 8}};
-  ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
+  ContractionSizes size = problem_.size;
+  if (problem_.plan.swapped) std::swap(size.m, size.n);
   std::vector<std::vector<int>> all;
   for (const Shape& s : kShapes) {
     std::vector<int> knobs = {s.m, s.n, 128, s.stages, s.warps, 1};
-    if (PlanMma(group, target, knobs).swapped && &s == kShapes) std::swap(size.m, size.n);
     const int64_t tiles = CeilDiv(size.m, s.m) * CeilDiv(size.n, s.n) * size.batch;
     for (const int split : kSplitDomain) {
       // More splits than two waves take, or of less than four steps, are never better.
-      const bool useful = split == 1 || (tiles * split <= 4 * target.multiprocessors &&
+      const bool useful = split == 1 || (tiles * split <= 4 * target_.multiprocessors &&
                                          size.k >= int64_t{split} * 256);
       if (!useful) break;
       knobs[kMmaSplits] = split;
@@ -178,43 +179,25 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
   return all;
 }
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+template <bool tf32, SplitForm form>
+Result<MmaEnginePlan> PlanOf(const Group& group, const Target& target) {
+  RETURN_IF_ERROR(CheckTypes(group, target, tf32));
+  return MmaEnginePlan(group, target, form);
+}
+
 constexpr int kNumerical[] = {kNoteTensorCore};
 constexpr int kNumericalTf32[] = {kNoteTensorCore, kNoteDownConvertInputs};
 constexpr int kNumericalAtomic[] = {kNoteTensorCore, kNoteNondeterministic};
 
 }  // namespace
 
-const Engine kContractMmaEngine = {.name = "contract_mma",
-                                   .version = 4,
-                                   .knobs = kKnobs,
-                                   .notes = {.numerical = kNumerical, .behavioral = kBehavior},
-                                   .supports = Supports,
-                                   .cost = Cost,
-                                   .lower = Lower,
-                                   .shared_bytes = SharedBytes,
-                                   .candidates = Candidates};
+const Engine kContractMmaEngine = EngineOf<PlanOf<false, SplitForm::kOrdered>>(
+    {.name = "contract_mma", .version = 4, .knobs = kKnobs, .numerical = kNumerical});
 
-const Engine kContractMmaTf32Engine = {
-    .name = "contract_mma_tf32",
-    .version = 2,
-    .knobs = kKnobs,
-    .notes = {.numerical = kNumericalTf32, .behavioral = kBehavior},
-    .supports = SupportsTf32,
-    .cost = Cost,
-    .lower = Lower,
-    .shared_bytes = SharedBytes,
-    .candidates = Candidates};
+const Engine kContractMmaTf32Engine = EngineOf<PlanOf<true, SplitForm::kOrdered>>(
+    {.name = "contract_mma_tf32", .version = 2, .knobs = kKnobs, .numerical = kNumericalTf32});
 
-const Engine kContractMmaAtomicEngine = {
-    .name = "contract_mma_atomic",
-    .version = 2,
-    .knobs = kKnobs,
-    .notes = {.numerical = kNumericalAtomic, .behavioral = kBehavior},
-    .supports = Supports,
-    .cost = CostAtomic,
-    .lower = LowerAtomic,
-    .shared_bytes = SharedBytes,
-    .candidates = Candidates};
+const Engine kContractMmaAtomicEngine = EngineOf<PlanOf<false, SplitForm::kAtomic>>(
+    {.name = "contract_mma_atomic", .version = 2, .knobs = kKnobs, .numerical = kNumericalAtomic});
 
 }  // namespace kiln::compiler

@@ -144,8 +144,7 @@ class MmaKernel {
     if (plan_.splits > 1) wrap("bz", b_.Arg("splits", plan_.splits), Bind::kBlockZ);
     wrap("bx", b_.Arg("blocks", blocks), Bind::kBlockX);
     // Without the hint ptxas keeps registers for a second block, at the price of spills.
-    const bool alone =
-        2 * SharedBytesOf(group_, plan_) > target_.shared_bytes_per_block || has_totals;
+    const bool alone = 2 * plan_.SharedBytes() > target_.shared_bytes_per_block || has_totals;
     b_.Finish(std::move(body), {blocks, 1, plan_.splits}, plan_.threads(), lowered, alone ? 1 : 0);
   }
 

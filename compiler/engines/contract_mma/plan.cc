@@ -131,8 +131,8 @@ void FitShared(MmaPlan& plan, const Target& target, int depth_bytes, int stages,
   if (!fits(depth_bytes, stages)) fits(64, 2);
 }
 
-// Bytes of places[dim][row] of one side (contract_mma/panel.h, WritePlaces).
-int64_t PlacesBytes(const Graph& g, const Node& node, bool is_m, OperandPath path, int rows) {
+// Bytes of places[dim] of a row of one side (contract_mma/panel.h, WritePlaces).
+int64_t PlaceBytes(const Graph& g, const Node& node, bool is_m, OperandPath path) {
   if (path == OperandPath::kRows || node.op == GraphOp::kMatmul) return 0;
   // The side that is made of several dims: the pixels of the result, or wgrad's taps.
   const bool wgrad = node.op == GraphOp::kConvWgrad;
@@ -140,18 +140,10 @@ int64_t PlacesBytes(const Graph& g, const Node& node, bool is_m, OperandPath pat
   Dims dims = g[node.outputs[0]].dims;
   dims.erase(dims.begin() + (wgrad ? 0 : 1));
   if (std::ranges::count_if(dims, [](int64_t extent) { return extent != 1; }) < 2) return 0;
-  return static_cast<int64_t>(dims.size()) * rows * SizeOf(IndexType(g));
+  return static_cast<int64_t>(dims.size()) * SizeOf(IndexType(g));
 }
 
 }  // namespace
-
-int64_t SharedBytesOf(const Group& group, const MmaPlan& plan) {
-  const Graph& g = group.graph;
-  const Node& node = ContractionOf(group);
-  return plan.stages * plan.StageBytes() +
-         PlacesBytes(g, node, !plan.swapped, plan.a, plan.tile_m) +
-         PlacesBytes(g, node, plan.swapped, plan.b, plan.tile_n);
-}
 
 DType MmaType(DType operand, const Target&) {
   switch (operand) {
@@ -164,17 +156,29 @@ DType MmaType(DType operand, const Target&) {
   }
 }
 
-MmaPlan PlanMma(const Group& group, const Target& target, std::span<const int> knobs) {
+MmaProblem MmaProblemOf(const Group& group, const Target& target) {
   const Graph& g = group.graph;
   const Node& node = ContractionOf(group);
-  MmaPlan plan{.swapped = WalksM(g, node), .tile_m = knobs[kMmaTileM], .tile_n = knobs[kMmaTileN]};
+  MmaProblem problem{.plan = {.swapped = WalksM(g, node)},
+                     .size = SizesOf(g, node),
+                     .reductions = CountReductions(group)};
+  MmaPlan& plan = problem.plan;
   plan.type = MmaType(g[node.inputs[0]].dtype, target);
   plan.accumulator = IsFloat(plan.type) ? DType::kF32 : DType::kI32;
   plan.a = PathOf(g, node, true, plan.type);
   plan.b = PathOf(g, node, false, plan.type);
   if (plan.swapped) std::swap(plan.a, plan.b);
-  const int reductions = CountReductions(group);
-  const ContractionSizes size = SizesOf(g, node);
+  plan.place_bytes_a = PlaceBytes(g, node, !plan.swapped, plan.a);
+  plan.place_bytes_b = PlaceBytes(g, node, plan.swapped, plan.b);
+  return problem;
+}
+
+MmaPlan PlanMma(const MmaProblem& problem, const Target& target, std::span<const int> knobs) {
+  MmaPlan plan = problem.plan;
+  plan.tile_m = knobs[kMmaTileM];
+  plan.tile_n = knobs[kMmaTileN];
+  const int reductions = problem.reductions;
+  const ContractionSizes& size = problem.size;
   const auto fit = [&] {
     FitWarps(plan, knobs[kMmaWarps]);
     FitShared(plan, target, knobs[kMmaDepth], knobs[kMmaStages], reductions);

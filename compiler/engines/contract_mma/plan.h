@@ -1,6 +1,7 @@
 // MmaPlan: the plan of contract_mma for a group and knob values. Any combination of legal values is
 // a legal plan: what does not fit (shared memory, registers, the length of k) is taken back to the
-// next that does. Used by the engine's cost model and its schedule.
+// next that does. Used by the engine's cost model and its schedule. MmaProblem: the part of a plan
+// that follows from the group alone, found once.
 #pragma once
 
 #include "compiler/engines/contraction/contraction.h"
@@ -32,6 +33,9 @@ struct MmaPlan {
   int splits = 1;
   SplitForm form = SplitForm::kOrdered;
   bool folds = false;  // the sum of a slice is too long for one chain (accumulation.h)
+  // Bytes of shared memory for the places of a row (contract_mma/panel.h, WritePlaces) of each
+  // panel.
+  int64_t place_bytes_a = 0, place_bytes_b = 0;
 
   int warps() const { return warps_m * warps_n; }
   int threads() const { return 32 * warps(); }
@@ -47,14 +51,21 @@ struct MmaPlan {
   int64_t StageBytes() const {
     return (PanelElements(a, tile_m) + PanelElements(b, tile_n)) * SizeOf(type);
   }
+  int64_t SharedBytes() const {
+    return stages * StageBytes() + place_bytes_a * tile_m + place_bytes_b * tile_n;
+  }
 };
 
 // The type in which tensor cores multiply operands of this type on that target.
 DType MmaType(DType operand, const Target& target);
 
-MmaPlan PlanMma(const Group& group, const Target& target, std::span<const int> knobs);
+struct MmaProblem {
+  MmaPlan plan = {};  // without a tile
+  ContractionSizes size = {};
+  int reductions = 0;  // of the result
+};
+MmaProblem MmaProblemOf(const Group& group, const Target& target);
 
-// The shared memory that a block of the plan's kernel uses.
-int64_t SharedBytesOf(const Group& group, const MmaPlan& plan);
+MmaPlan PlanMma(const MmaProblem& problem, const Target& target, std::span<const int> knobs);
 
 }  // namespace kiln::compiler

@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "compiler/engines/contract_simt/schedules.h"
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/machine/machine.h"
 
@@ -47,34 +48,7 @@ DType AccumulatorOf(const Group& group) {
   return type == DType::kBool ? DType::kI32 : type;
 }
 
-Status Supports(const Group& group, const Target&) {
-  if (group.kind == GroupKind::kContract) return {};
-  return Status::Error(Code::kUnsupportedGraphPattern,
-                       "the group has no contraction as its anchor");
-}
-
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  const SimtKnobs k = KnobsOf(knobs);
-  const EpilogueReductions reductions(group);
-  return target.is_cuda() ? LowerSimtGpu(reductions, target, k)
-                          : LowerSimtCpu(reductions, target, k.tile_m, k.tile_n);
-}
-
-int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
-  if (!target.is_cuda()) return 0;
-  return SimtSharedBytes(KnobsOf(knobs), AccumulatorOf(group), CountReductions(group));
-}
-
 constexpr double kShareOfMemory = 0.85;
-
-double CostCpu(const Group& group, const Target& target, const SimtKnobs& k) {
-  constexpr double kShareOfFma = 0.625;
-  const Machine machine = MachineOf(target);
-  const double flops = 2 * machine.fma * machine.clock * kShareOfFma;
-  const double reuse = 0.5 + 0.5 * std::min({k.tile_m, k.tile_n, 64}) / 64;
-  return TiledSeconds(group, target, {k.tile_m, k.tile_n, k.tile_k}, flops * reuse) +
-         StreamSeconds(machine, static_cast<double>(FloorBytes(group)), kShareOfMemory);
-}
 
 // Instructions for an element of each operand on its way to a panel.
 struct StageCosts {
@@ -113,21 +87,66 @@ double StepCycles(const SimtKnobs& k, const SimtPatch& patch, const StageCosts& 
   return std::max((products + staged + reads) / machine.issue, reads / 32 * kSharedWave * 2);
 }
 
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  const SimtKnobs k = KnobsOf(knobs);
-  if (!target.is_cuda()) return CostCpu(group, target, k);
+class SimtPlan {
+ public:
+  SimtPlan(const Group& group, const Target& target)
+      : group_(group),
+        target_(target),
+        machine_(MachineOf(target)),
+        accumulator_(AccumulatorOf(group)),
+        size_(SizesOf(group.graph, ContractionOf(group))),
+        reductions_(CountReductions(group)),
+        costs_(StageCostsOf(group)),
+        floor_bytes_(static_cast<double>(FloorBytes(group))) {}
+
+  std::vector<std::vector<int>> Choices() const;
+
+  Estimate EstimateOf(std::span<const int> knobs) const {
+    const SimtKnobs k = KnobsOf(knobs);
+    if (!target_.is_cuda()) return {.seconds = SecondsOnCpu(k)};
+    return {.seconds = SecondsOnGpu(k),
+            .shared_bytes = SimtSharedBytes(k, accumulator_, reductions_)};
+  }
+
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    const SimtKnobs k = KnobsOf(knobs);
+    const EpilogueReductions reductions(group_);
+    return target_.is_cuda() ? LowerSimtGpu(reductions, target_, k)
+                             : LowerSimtCpu(reductions, target_, k.tile_m, k.tile_n);
+  }
+
+ private:
+  double SecondsOnCpu(const SimtKnobs& k) const;
+  double SecondsOnGpu(const SimtKnobs& k) const;
+
+  const Group& group_;
+  const Target& target_;
+  Machine machine_;
+  DType accumulator_;
+  ContractionSizes size_;
+  int reductions_;
+  StageCosts costs_;
+  double floor_bytes_;
+};
+
+double SimtPlan::SecondsOnCpu(const SimtKnobs& k) const {
+  constexpr double kShareOfFma = 0.625;
+  const double flops = 2 * machine_.fma * machine_.clock * kShareOfFma;
+  const double reuse = 0.5 + 0.5 * std::min({k.tile_m, k.tile_n, 64}) / 64;
+  return TiledSeconds(group_, target_, {k.tile_m, k.tile_n, k.tile_k}, flops * reuse) +
+         StreamSeconds(machine_, floor_bytes_, kShareOfMemory);
+}
+
+double SimtPlan::SecondsOnGpu(const SimtKnobs& k) const {
   // Small f32 convolutions on an H100 (2026-11-26, 80 of them, L2 flushed): two warps reach 0.3 of
   // what an SM can issue, four 0.6; and a step waits for half of what the next one's reading takes
   // longer than the step's instructions.
   constexpr double kShareOfClock = 1.03, kRateOfWarp = 0.15, kReadCycles = 700;
-  const Machine machine = MachineOf(target);
-  const DType accumulator = AccumulatorOf(group);
-  const SimtPatch patch = PatchOf(k, accumulator);
-  const ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
-  const int64_t tiles = CeilDiv(size.m, k.tile_m) * CeilDiv(size.n, k.tile_n) * size.batch;
-  const int64_t steps = CeilDiv(std::max<int64_t>(size.k, 1), k.tile_k);
-  const int64_t slices = SimtSlices(group, target, k);
-  const int64_t waves = CeilDiv(tiles * slices, std::max(target.multiprocessors, 1));
+  const SimtPatch patch = PatchOf(k, accumulator_);
+  const int64_t tiles = CeilDiv(size_.m, k.tile_m) * CeilDiv(size_.n, k.tile_n) * size_.batch;
+  const int64_t steps = CeilDiv(std::max<int64_t>(size_.k, 1), k.tile_k);
+  const int64_t slices = SimtSlices(size_, reductions_, target_, k);
+  const int64_t waves = CeilDiv(tiles * slices, std::max(target_.multiprocessors, 1));
   // Resident blocks of 64 accumulators a thread hide latency together; a lone one does it worse.
   const int64_t resident = std::min<int64_t>(waves, 512 / patch.threads);
   const double warps = static_cast<double>(resident * patch.threads) / 32;
@@ -137,24 +156,24 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
   const double turns = static_cast<double>(StepsOfSlice(steps, slices)) + edge_steps;
   const double rounds = static_cast<double>(CeilDiv(waves, std::max<int64_t>(resident, 1)));
   const double issued = static_cast<double>(waves) * turns *
-                        StepCycles(k, patch, StageCostsOf(group), accumulator, machine) / rate;
+                        StepCycles(k, patch, costs_, accumulator_, machine_) / rate;
   const double cycles = std::max(issued, (issued + rounds * turns * kReadCycles) / 2);
-  double seconds = cycles / (machine.clock * kShareOfClock) +
-                   StreamSeconds(machine, static_cast<double>(FloorBytes(group)), kShareOfMemory);
+  double seconds = cycles / (machine_.clock * kShareOfClock) +
+                   StreamSeconds(machine_, floor_bytes_, kShareOfMemory);
   if (slices > 1) {
     const double partial =
-        static_cast<double>(slices * size.batch * size.m * size.n) * SizeOf(accumulator);
-    seconds += StreamSeconds(machine, 2 * partial, kShareOfMemory);
+        static_cast<double>(slices * size_.batch * size_.m * size_.n) * SizeOf(accumulator_);
+    seconds += StreamSeconds(machine_, 2 * partial, kShareOfMemory);
   }
   return seconds;
 }
 
 // Tiles together, then the rest around the two that are best for large products and small ones.
-std::vector<std::vector<int>> Candidates(const Group&, const Target& target) {
+std::vector<std::vector<int>> SimtPlan::Choices() const {
   std::vector<std::vector<int>> all;
   for (int m : kTileDomain)
     for (int n : kTileDomain) all.push_back({m, n, 16, 256, 0});
-  if (!target.is_cuda()) return all;
+  if (!target_.is_cuda()) return all;
   for (const auto& [m, n] : {std::pair(128, 128), std::pair(128, 64), std::pair(64, 64)}) {
     all.push_back({m, n, 8, 256, 0});
     all.push_back({m, n, 16, 256, 1});
@@ -164,18 +183,14 @@ std::vector<std::vector<int>> Candidates(const Group&, const Target& target) {
   return all;
 }
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+Result<SimtPlan> PlanOf(const Group& group, const Target& target) {
+  if (group.kind == GroupKind::kContract) return SimtPlan(group, target);
+  return Status::Text(Code::kUnsupportedGraphPattern, "the group has no contraction as its anchor");
+}
 
 }  // namespace
 
-const Engine kContractSimtEngine = {.name = "contract_simt",
-                                    .version = 4,
-                                    .knobs = kKnobs,
-                                    .notes = {.numerical = {}, .behavioral = kBehavior},
-                                    .supports = Supports,
-                                    .cost = Cost,
-                                    .lower = Lower,
-                                    .shared_bytes = SharedBytesOf,
-                                    .candidates = Candidates};
+const Engine kContractSimtEngine =
+    EngineOf<PlanOf>({.name = "contract_simt", .version = 4, .knobs = kKnobs});
 
 }  // namespace kiln::compiler

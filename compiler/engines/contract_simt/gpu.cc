@@ -38,7 +38,8 @@ class SimtGpuKernel : private ContractTiles {
             fmt::format("contract_simt: tile {}x{}x{}", knobs.tile_m, knobs.tile_n, knobs.tile_k)),
         target_(target),
         x_{b_, c_, shape_, PatchOf(knobs, c_.accumulator)},
-        slices_(SimtSlices(group.group(), target, knobs)),
+        slices_(SimtSlices(SizesOf(group.group().graph, ContractionOf(group.group())),
+                           CountReductions(group.group()), target, knobs)),
         reductions_(group) {}
 
   Lowered Lower() {
@@ -217,9 +218,9 @@ int64_t SimtSharedBytes(const SimtKnobs& knobs, DType accumulator, int reduction
   return 2 * rows * knobs.tile_k * SizeOf(accumulator) + reductions * sums;
 }
 
-int64_t SimtSlices(const Group& group, const Target& target, const SimtKnobs& knobs) {
-  if (CountReductions(group) > 0) return 1;
-  const ContractionSizes size = SizesOf(group.graph, ContractionOf(group));
+int64_t SimtSlices(const ContractionSizes& size, int reductions, const Target& target,
+                   const SimtKnobs& knobs) {
+  if (reductions > 0) return 1;
   const int64_t blocks = CeilDiv(size.m, knobs.tile_m) * CeilDiv(size.n, knobs.tile_n) * size.batch;
   return ChooseSlices(target, size, blocks, CeilDiv(size.k, knobs.tile_k), kLeastSteps,
                       knobs.slices);

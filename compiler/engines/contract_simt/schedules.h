@@ -31,7 +31,8 @@ SimtPatch PatchOf(const SimtKnobs& knobs, DType accumulator);
 // The shared memory of two panels of each operand, and of what warps have reduced.
 int64_t SimtSharedBytes(const SimtKnobs& knobs, DType accumulator, int reductions);
 // The number of slices of k; 1 where the result is reduced, which needs whole sums.
-int64_t SimtSlices(const Group& group, const Target& target, const SimtKnobs& knobs);
+int64_t SimtSlices(const ContractionSizes& size, int reductions, const Target& target,
+                   const SimtKnobs& knobs);
 
 Lowered LowerSimtGpu(const EpilogueReductions& group, const Target& target, const SimtKnobs& knobs);
 Lowered LowerSimtCpu(const EpilogueReductions& group, const Target& target, int tile_m, int tile_n);

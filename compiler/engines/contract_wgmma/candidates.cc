@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "compiler/engines/contraction/epilogue_reductions.h"
 #include "compiler/engines/contraction/skeleton_functions.h"
@@ -149,10 +150,10 @@ Sm90TileModel::Context Sm90TileModel::ContextOf(const Group& group, const Sm90Pl
   return context;
 }
 
-Sm90TileModel::Sm90TileModel(const Group& group, const Target& target, const Sm90Plan& plan)
+Sm90TileModel::Sm90TileModel(const Group& group, const Target& target, Sm90Plan plan)
     : target_(target),
-      plan_(plan),
-      context_(ContextOf(group, plan)),
+      plan_(std::move(plan)),
+      context_(ContextOf(group, plan_)),
       floor_bytes_(static_cast<double>(FloorBytes(group))),
       scattered_(ScatteredSeconds(group, target)),
       scattered_operands_(ScatteredSeconds(group, target, false)) {}
@@ -182,8 +183,8 @@ double Sm90TileModel::StoreSeconds(const Sm90Tile& tile) const {
   return StoresAlongRight(plan_, tile) ? scattered_operands_ : scattered_;
 }
 
-std::vector<Sm90Tile> UsefulSm90Tiles(const Sm90Plan& plan, const Target& target,
-                                      const Sm90TileModel& model) {
+std::vector<Sm90Tile> UsefulSm90Tiles(const Target& target, const Sm90TileModel& model) {
+  const Sm90Plan& plan = model.plan();
   std::vector<Sm90Tile> all;
   for (const int left : kSm90LeftDomain) {
     if (left > 64 && left / 2 >= plan.left_size) continue;

@@ -63,8 +63,9 @@ int64_t LeftDim(const Group& group, const Sm90Plan& plan);
 // A model that is asked for one tile after the other of a group, which is planned once.
 class Sm90TileModel {
  public:
-  Sm90TileModel(const Group& group, const Target& target, const Sm90Plan& plan);
+  Sm90TileModel(const Group& group, const Target& target, Sm90Plan plan);
 
+  const Sm90Plan& plan() const { return plan_; }
   // The tile of the knobs, with what follows from the group.
   Sm90Tile Tile(Sm90Tile knobs) const;
   // The seconds of a tile; kNoSeconds where it is not legal.
@@ -85,14 +86,13 @@ class Sm90TileModel {
   double StoreSeconds(const Sm90Tile& tile) const;
 
   const Target& target_;
-  const Sm90Plan& plan_;
-  const Context context_;
-  const double floor_bytes_, scattered_, scattered_operands_;
+  Sm90Plan plan_;
+  Context context_;
+  double floor_bytes_, scattered_, scattered_operands_;
 };
 
 // Legal tiles that do not waste most of themselves; the default one where there is none.
-std::vector<Sm90Tile> UsefulSm90Tiles(const Sm90Plan& plan, const Target& target,
-                                      const Sm90TileModel& model);
+std::vector<Sm90Tile> UsefulSm90Tiles(const Target& target, const Sm90TileModel& model);
 
 // The preference of a tile, as in Proposal::preference.
 int Sm90Preference(const Sm90Plan& plan, const Sm90Tile& tile);

@@ -33,6 +33,7 @@
 #include "compiler/engines/contract_wgmma/engine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "compiler/engines/contract_wgmma/candidates.h"
 #include "compiler/engines/contract_wgmma/kernel.h"
@@ -40,6 +41,7 @@
 #include "compiler/engines/contract_wgmma/tile.h"
 #include "compiler/engines/contraction/epilogue_reductions.h"
 #include "compiler/engines/contraction/tiles.h"
+#include "compiler/engines/engine_of.h"
 #include "ir/graph/ops.h"
 
 namespace kiln::compiler {
@@ -88,11 +90,7 @@ Status SupportsOperands(const Tensor& a, const Tensor& b, bool tf32) {
                        Info(a.dtype).text, Info(b.dtype).text);
 }
 
-// Seen on an H200: sums of 9 products are off by up to 6 * 2^-24 of their magnitudes, half as much
-// again as 4 of them may be in f32. Over long sums f32 itself rounds more.
-constexpr int64_t kShortestSum3xTf32 = 64;
-
-Status SupportsTypes(const Group& group, const Target& target, bool tf32, int terms = 1) {
+Status CheckTypes(const Group& group, const Target& target, bool tf32) {
   if (group.kind != GroupKind::kContract)
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "the group has no contraction as its anchor");
@@ -115,116 +113,85 @@ Status SupportsTypes(const Group& group, const Target& target, bool tf32, int te
                            "operand {} is computed by a prologue; tensor maps read memory as it is",
                            group.graph[id].name);
   }
-  ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group, terms));
-  if (const int64_t sum = plan.k_steps * plan.depth(); terms == 2 && sum < kShortestSum3xTf32)
+  return {};
+}
+
+class WgmmaPlan {
+ public:
+  WgmmaPlan(const Group& group, const Target& target, Sm90Plan plan)
+      : group_(group), target_(target), model_(group, target, std::move(plan)) {}
+
+  std::vector<Proposal> Proposals() const {
+    std::vector<Proposal> all;
+    const std::vector<Sm90Tile> useful = UsefulSm90Tiles(target_, model_);
+    all.reserve(useful.size());
+    for (const Sm90Tile& knobs : useful) {
+      const Sm90Tile tile = model_.Tile(knobs);
+      all.push_back({.knobs = KnobsOf(tile),
+                     .seconds = model_.Seconds(tile),
+                     .shared_bytes = SharedBytes(plan(), tile, target_),
+                     .preference = Sm90Preference(plan(), tile)});
+    }
+    return all;
+  }
+
+  Estimate EstimateOf(std::span<const int> knobs) const {
+    const Sm90Tile tile = TileWith(knobs);
+    return {.seconds = model_.Seconds(tile), .shared_bytes = SharedBytes(plan(), tile, target_)};
+  }
+
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    const Sm90Tile tile = TileWith(knobs);
+    if (!IsLegal(plan(), tile, target_))
+      return Status::Error(Code::kUnsupportedShape, "no kernel has the tile {}",
+                           KnobText(kSm90Knobs, knobs));
+    return LowerSm90(group_, target_, plan(), tile);
+  }
+
+ private:
+  const Sm90Plan& plan() const { return model_.plan(); }
+  Sm90Tile TileWith(std::span<const int> knobs) const {
+    return model_.Tile(WithRoomForTotals(plan(), TileOf(knobs), target_));
+  }
+
+  const Group& group_;
+  const Target& target_;
+  Sm90TileModel model_;
+};
+
+// Seen on an H200: sums of 9 products are off by up to 6 * 2^-24 of their magnitudes, half as much
+// again as 4 of them may be in f32. Over long sums f32 itself rounds more.
+constexpr int64_t kShortestSum3xTf32 = 64;
+
+template <bool tf32, int kTerms>
+Result<WgmmaPlan> PlanOf(const Group& group, const Target& target) {
+  RETURN_IF_ERROR(CheckTypes(group, target, tf32));
+  ASSIGN_OR_RETURN(Sm90Plan plan, PlanSm90(group, kTerms));
+  if (const int64_t sum = plan.k_steps * plan.depth(); kTerms == 2 && sum < kShortestSum3xTf32)
     return Status::Error(Code::kUnsupportedShape, "{} products are summed, fewer than {}", sum,
                          kShortestSum3xTf32);
-  return SupportsReductions(group, plan);
+  RETURN_IF_ERROR(SupportsReductions(group, plan));
+  return WgmmaPlan(group, target, std::move(plan));
 }
 
-Status Supports(const Group& group, const Target& target) {
-  return SupportsTypes(group, target, false);
-}
-template <int kTerms>
-Status SupportsF32(const Group& group, const Target& target) {
-  return SupportsTypes(group, target, true, kTerms);
-}
-
-template <int kTerms>
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(const Sm90Plan plan, PlanSm90(group, kTerms));
-  const Sm90Tile tile =
-      Sm90TileModel(group, target, plan).Tile(WithRoomForTotals(plan, TileOf(knobs), target));
-  if (!IsLegal(plan, tile, target))
-    return Status::Error(Code::kUnsupportedShape, "no kernel has the tile {}",
-                         KnobText(kWgmmaSm90Engine, knobs));
-  return LowerSm90(group, target, plan, tile);
-}
-
-template <int kTerms>
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanSm90(group, kTerms);
-  if (!plan.ok()) return kNoSeconds;
-  const Sm90TileModel model(group, target, *plan);
-  return model.Seconds(model.Tile(WithRoomForTotals(*plan, TileOf(knobs), target)));
-}
-
-template <int kTerms>
-int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanSm90(group, kTerms);
-  if (!plan.ok()) return 0;
-  const Sm90Tile tile = WithRoomForTotals(*plan, TileOf(knobs), target);
-  return SharedBytes(*plan, Sm90TileModel(group, target, *plan).Tile(tile), target);
-}
-
-template <int kTerms>
-std::vector<Proposal> Proposals(const Group& group, const Target& target) {
-  const auto plan = PlanSm90(group, kTerms);
-  if (!plan.ok()) return {};
-  const Sm90TileModel model(group, target, *plan);
-  std::vector<Proposal> all;
-  for (const Sm90Tile& knobs : UsefulSm90Tiles(*plan, target, model)) {
-    const Sm90Tile tile = model.Tile(knobs);
-    all.push_back({.knobs = KnobsOf(tile),
-                   .seconds = model.Seconds(tile),
-                   .shared_bytes = SharedBytes(*plan, tile, target),
-                   .preference = Sm90Preference(*plan, tile)});
-  }
-  return all;
-}
-
-template <int kTerms>
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  const auto plan = PlanSm90(group, kTerms);
-  if (!plan.ok()) return {DefaultKnobs(kWgmmaSm90Engine)};
-  const Sm90TileModel model(group, target, *plan);
-  std::vector<std::vector<int>> all;
-  for (const Sm90Tile& tile : UsefulSm90Tiles(*plan, target, model)) all.push_back(KnobsOf(tile));
-  return all;
-}
-
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 constexpr int kNumerical[] = {kNoteTensorCore};
 constexpr int kNumericalTf32[] = {kNoteTensorCore, kNoteDownConvertInputs};
 
 }  // namespace
 
-const Engine kWgmmaSm90Engine = {.name = "wgmma_sm90",
-                                 .version = 6,
-                                 .knobs = kSm90Knobs,
-                                 .notes = {.numerical = kNumerical, .behavioral = kBehavior},
-                                 .supports = Supports,
-                                 .cost = Cost<1>,
-                                 .lower = Lower<1>,
-                                 .shared_bytes = SharedBytesOf<1>,
-                                 .candidates = Candidates<1>,
-                                 .propose = Proposals<1>};
+const Engine kWgmmaSm90Engine = EngineOf<PlanOf<false, 1>>(
+    {.name = "wgmma_sm90", .version = 6, .knobs = kSm90Knobs, .numerical = kNumerical});
 
 // Tensor maps round f32 to TF32 on the way; wgmma takes it along k only, other operands go through
 // registers or are turned in shared memory.
-const Engine kWgmmaSm90Tf32Engine = {
-    .name = "wgmma_sm90_tf32",
-    .version = 4,
-    .knobs = kSm90Knobs,
-    .notes = {.numerical = kNumericalTf32, .behavioral = kBehavior},
-    .supports = SupportsF32<1>,
-    .cost = Cost<1>,
-    .lower = Lower<1>,
-    .shared_bytes = SharedBytesOf<1>,
-    .candidates = Candidates<1>,
-    .propose = Proposals<1>};
+const Engine kWgmmaSm90Tf32Engine = EngineOf<PlanOf<true, 1>>(
+    {.name = "wgmma_sm90_tf32", .version = 4, .knobs = kSm90Knobs, .numerical = kNumericalTf32});
 
 // f32 operands with all their bits: each the sum of two TF32 numbers, of whose four products the
 // three are summed that count.
-const Engine kWgmmaSm903xTf32Engine = {.name = "wgmma_sm90_3xtf32",
-                                       .version = 1,
-                                       .knobs = kSm90Knobs3xTf32,
-                                       .notes = {.numerical = kNumerical, .behavioral = kBehavior},
-                                       .supports = SupportsF32<2>,
-                                       .cost = Cost<2>,
-                                       .lower = Lower<2>,
-                                       .shared_bytes = SharedBytesOf<2>,
-                                       .candidates = Candidates<2>,
-                                       .propose = Proposals<2>};
+const Engine kWgmmaSm903xTf32Engine = EngineOf<PlanOf<true, 2>>({.name = "wgmma_sm90_3xtf32",
+                                                                 .version = 1,
+                                                                 .knobs = kSm90Knobs3xTf32,
+                                                                 .numerical = kNumerical});
 
 }  // namespace kiln::compiler

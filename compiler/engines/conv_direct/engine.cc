@@ -25,11 +25,13 @@
 #include <bit>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "compiler/engines/contraction/epilogue_reductions.h"
 #include "compiler/engines/contraction/tiles.h"
 #include "compiler/engines/conv_direct/designs.h"
 #include "compiler/engines/conv_direct/ring.h"
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/machine/machine.h"
 
@@ -69,17 +71,6 @@ DirectKnobs KnobsOf(std::span<const int> k) {
   return {.rows = k[kRows], .cols = k[kCols], .steps = k[kSteps], .run = k[kRun]};
 }
 
-// The ring's plan, where it makes the group with these knobs.
-std::optional<RingPlan> RingOf(const Group& group, const Target& target, const ConvShape& shape,
-                               std::span<const int> k) {
-  if (k[kStrip] == 0 || !TakesRing(group, target, shape)) return {};
-  const RingPlan plan =
-      RingPlanOf(group, target, shape,
-                 {.strip = k[kStrip], .lanes = k[kLanes], .slab = k[kSlab], .pieces = k[kPieces]});
-  if (!plan.fits) return {};
-  return plan;
-}
-
 bool TakesMma(const Group& group, const Target& target, const ConvShape& shape) {
   const Tensor &in = group.graph[shape.in], &w = group.graph[shape.w];
   const bool halves = in.dtype == w.dtype && (in.dtype == DType::kF16 || in.dtype == DType::kBF16);
@@ -111,9 +102,8 @@ Status CheckChannels(const ConvShape& shape, bool mma) {
                        shape.channels, shape.filters, most);
 }
 
-Status SupportsWgrad(const Group& group, const Target& target, const ConvShape& shape) {
+Status CheckWgrad(const Group& group, const ConvShape& shape) {
   constexpr int64_t kMostTaps = 100;
-  if (TakesWgradMma(group, target, shape)) return {};
   if (shape.channels != 1 || shape.filters != 1)
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "a group of wgrad has {} channels and {} filters; both must be 1, or, on "
@@ -128,60 +118,6 @@ Status SupportsWgrad(const Group& group, const Target& target, const ConvShape& 
     return Status::Error(Code::kUnsupportedDataType, "wgrad's compute type {} is not f32",
                          Info(compute).text);
   return {};
-}
-
-Status Supports(const Group& group, const Target& target) {
-  if (!IsConvolution(group))
-    return Status::Error(Code::kUnsupportedGraphPattern,
-                         "the group has no convolution as its anchor");
-  if (CountReductions(group) > 0)
-    return Status::Error(Code::kUnsupportedGraphPattern, "the result is reduced in its group");
-  if (!target.is_cuda())
-    return Status::Error(Code::kArchMismatch, "the engine is for GPUs, the target is {}",
-                         target.arch);
-  const ConvShape shape = ShapeOf(group);
-  if (shape.is_wgrad()) return SupportsWgrad(group, target, shape);
-  const bool mma = TakesMma(group, target, shape);
-  RETURN_IF_ERROR(CheckChannels(shape, mma));
-  if (shape.is_dgrad()) {
-    for (const int64_t stride : shape.stride)
-      if (stride > kMostStride)
-        return Status::Error(Code::kUnsupportedGraphPattern, "dgrad's stride is {}, more than {}",
-                             stride, kMostStride);
-  }
-  if (NumElements(shape.taps) > kMostUnrolledTaps)
-    return Status::Error(Code::kUnsupportedGraphPattern,
-                         "the filter has {} taps, which would be unrolled; at most {} are",
-                         NumElements(shape.taps), kMostUnrolledTaps);
-  // The largest legal tile decides, so that no knob is refused.
-  const DirectKnobs largest{.rows = 4, .cols = 4, .steps = 1, .run = 8};
-  const int64_t products = Products(group, shape, largest, mma);
-  if (products > kMostProducts)
-    return Status::Error(Code::kUnsupportedGraphPattern,
-                         "{} filter taps would unroll to {} products; at most {} are",
-                         NumElements(shape.taps), products, kMostProducts);
-  return {};
-}
-
-int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
-  const ConvShape shape = ShapeOf(group);
-  if (const auto ring = RingOf(group, target, shape, knobs)) return ring->shared_bytes;
-  if (shape.is_wgrad())
-    return TakesWgradMma(group, target, shape)
-               ? WgradMmaPlanOf(group, target, shape, KnobsOf(knobs)).shared_bytes
-               : 0;
-  return TakesMma(group, target, shape) ? MmaSharedBytes(MmaPlanOf(shape, knobs[kRun])) : 0;
-}
-
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  const ConvShape shape = ShapeOf(group);
-  if (const auto ring = RingOf(group, target, shape, knobs))
-    return LowerRing(group, target, shape, *ring);
-  if (shape.is_wgrad())
-    return (TakesWgradMma(group, target, shape) ? LowerDirectWgradMma : LowerDirectWgrad)(
-        group, target, shape, KnobsOf(knobs));
-  return (TakesMma(group, target, shape) ? LowerDirectMma : LowerDirectSimt)(group, target, shape,
-                                                                             KnobsOf(knobs));
 }
 
 // Cycles of one multiprocessor on one warp's unit: reads and shared memory through the load unit,
@@ -221,102 +157,127 @@ double WgradStartSeconds(const Machine& machine) {
   return 2 * machine.StartSeconds() + machine.Seconds(kFillCycles);
 }
 
-double WgradMmaCost(const Group& group, const Target& target, const ConvShape& shape,
-                    const DirectKnobs& knobs) {
+class DirectPlan {
+ public:
+  DirectPlan(const Group& group, const Target& target, ConvShape shape, bool takes_mma)
+      : group_(group),
+        target_(target),
+        machine_(MachineOf(target)),
+        shape_(std::move(shape)),
+        takes_mma_(takes_mma),
+        takes_ring_(TakesRing(group, target, shape_)),
+        floor_bytes_(static_cast<double>(FloorBytes(group))) {}
+
+  std::vector<std::vector<int>> Choices() const;
+  Estimate EstimateOf(std::span<const int> knobs) const;
+  Result<Lowered> Lower(std::span<const int> knobs) const;
+
+ private:
+  // The ring's plan, where it makes the group with these knobs.
+  std::optional<RingPlan> RingOf(std::span<const int> k) const {
+    if (k[kStrip] == 0 || !takes_ring_) return {};
+    const RingPlan plan = RingPlanOf(
+        group_, target_, shape_,
+        {.strip = k[kStrip], .lanes = k[kLanes], .slab = k[kSlab], .pieces = k[kPieces]});
+    if (!plan.fits) return {};
+    return plan;
+  }
+  double WgradMmaSeconds(const WgradMmaPlan& p) const;
+  double WgradSeconds(const DirectKnobs& knobs) const;
+  double UnitsOfBusiest(const DirectKnobs& k) const;
+  double ForwardSeconds(const DirectKnobs& k) const;
+  Estimate WithoutRing(const DirectKnobs& k) const;
+
+  const Group& group_;
+  const Target& target_;
+  Machine machine_;
+  ConvShape shape_;
+  bool takes_mma_, takes_ring_;  // designs; mma: on tensor cores, in either direction
+  double floor_bytes_;
+};
+
+double DirectPlan::WgradMmaSeconds(const WgradMmaPlan& p) const {
   constexpr double kShareOfMemory = 0.8;
   constexpr double kSpeed = 1.024;  // of mma.sync in these loops, beside the table's
-  const Machine machine = MachineOf(target);
-  const double bytes_per_second = machine.memory * kShareOfMemory;
-  const WgradMmaPlan p = WgradMmaPlanOf(group, target, shape, knobs);
+  const double bytes_per_second = machine_.memory * kShareOfMemory;
   // Cycles of a product of k of all four warps together: matrix reads through one port, mma.sync
   // on four tensor cores; then what staging and places take.
   const auto products = static_cast<double>(p.products_of_k()) / static_cast<double>(p.tap_sets);
   const auto warps = static_cast<double>(p.row_warps);
   const double reads = 4.0 * (p.row_warps > 0 ? products / 4 + 2 * warps : products / 2 + 2);
-  const double busy = products * machine.MmaCycles() / kSpeed / 4;
+  const double busy = products * machine_.MmaCycles() / kSpeed / 4;
   const auto pixels = static_cast<double>(p.pixels);
   const auto staged = pixels + static_cast<double>(p.images * p.staged_rows * p.staged_columns);
   const double piece = pixels / 16 * (std::max(reads, busy) * 1.3 + 20) + staged * 1.2;
   const auto blocks = static_cast<double>(p.splits * p.slabs * p.tap_sets);
-  const double sms = std::max(target.multiprocessors, 1);
+  const double sms = std::max(target_.multiprocessors, 1);
   const auto steps = static_cast<double>(CeilDiv(p.pieces(), p.splits));
   // Two or more blocks hide each other's waits.
   const double a_sm = std::ceil(blocks / sms);
   const double alone = std::min<double>(a_sm, static_cast<double>(p.resident)) < 2 ? 1.6 : 1;
   const double cycles = a_sm * steps * piece * alone;
-  const double moved = static_cast<double>(FloorBytes(group)) / bytes_per_second;
-  const double sums = static_cast<double>(p.splits * NumElements(group.graph[shape.w].dims)) * 8;
-  const double seconds = machine.Seconds(cycles);
-  return WgradStartSeconds(machine) + sums / bytes_per_second + std::max(seconds, moved) +
+  const double moved = floor_bytes_ / bytes_per_second;
+  const double sums = static_cast<double>(p.splits * NumElements(group_.graph[shape_.w].dims)) * 8;
+  const double seconds = machine_.Seconds(cycles);
+  return WgradStartSeconds(machine_) + sums / bytes_per_second + std::max(seconds, moved) +
          0.2 * std::min(seconds, moved);
 }
 
-double WgradCost(const Group& group, const Target& target, const ConvShape& shape,
-                 const DirectKnobs& knobs) {
+double DirectPlan::WgradSeconds(const DirectKnobs& knobs) const {
   constexpr double kShareOfMemory = 0.95;
-  const Machine machine = MachineOf(target);
-  const double bytes_per_second = machine.memory * kShareOfMemory;
+  const double bytes_per_second = machine_.memory * kShareOfMemory;
   // A product, and the conversions and guards beside it.
   constexpr double kIssue = 1.7, kThreadsACycle = 128;
-  const auto outputs = static_cast<double>(NumElements(group.graph[shape.y].dims));
-  const auto taps = static_cast<double>(NumElements(shape.taps));
+  const auto outputs = static_cast<double>(NumElements(group_.graph[shape_.y].dims));
+  const auto taps = static_cast<double>(NumElements(shape_.taps));
   const double rows = 1 + 0.5 / knobs.rows, few = knobs.steps == 1 ? 1.5 : 1;
-  const double busy = few * rows * kIssue * machine.FmaSlots() * outputs * taps /
-                      (kThreadsACycle * machine.multiprocessors * machine.clock);
-  const double moved = static_cast<double>(FloorBytes(group)) / bytes_per_second;
-  return WgradStartSeconds(machine) + std::max(busy, moved) + 0.2 * std::min(busy, moved);
+  const double busy = few * rows * kIssue * machine_.FmaSlots() * outputs * taps /
+                      (kThreadsACycle * machine_.multiprocessors * machine_.clock);
+  const double moved = floor_bytes_ / bytes_per_second;
+  return WgradStartSeconds(machine_) + std::max(busy, moved) + 0.2 * std::min(busy, moved);
 }
 
 // Units of a warp that the busiest multiprocessor makes one after the other, times its warps: a
 // group of blocks that does not fill it takes hardly less time than one that does.
-double UnitsOfBusiest(const Group& group, const Target& target, const ConvShape& shape,
-                      const DirectKnobs& k, bool mma) {
+double DirectPlan::UnitsOfBusiest(const DirectKnobs& k) const {
   constexpr double kWarps = 4;
-  const DirectSizes sizes = SizesFor(group, shape, k, mma ? 2 : 1);
-  const double channels = static_cast<double>(group.graph[shape.out].dims[1]);
-  const double per_unit = mma ? 8 * 32 : 32.0 * SimtLanesOf(group, shape).made;
-  const double slabs = mma ? std::ceil(channels / 32) : 1;
+  const DirectSizes sizes = SizesFor(group_, shape_, k, takes_mma_ ? 2 : 1);
+  const double channels = static_cast<double>(group_.graph[shape_.out].dims[1]);
+  const double per_unit = takes_mma_ ? 8 * 32 : 32.0 * SimtLanesOf(group_, shape_).made;
+  const double slabs = takes_mma_ ? std::ceil(channels / 32) : 1;
   const double units = static_cast<double>(sizes.places()) * channels / per_unit;
   const double blocks = std::ceil(units / slabs / (kWarps * k.steps)) * slabs;
-  const bool large = sizes.rows * sizes.cols >= 16 || NumElements(shape.taps) > 9;
+  const bool large = sizes.rows * sizes.cols >= 16 || NumElements(shape_.taps) > 9;
   const double resident = large ? 2 : 3;
-  const double a_sm = std::ceil(blocks / std::max(target.multiprocessors, 1));
+  const double a_sm = std::ceil(blocks / std::max(target_.multiprocessors, 1));
   const double full = std::floor(a_sm / resident), rest = a_sm - full * resident;
   const double counted = full * resident + (rest > 0 ? (resident + rest) / 2 : 0);
   return counted * kWarps * k.steps;
 }
 
-double CostWithoutRing(const Group& group, const Target& target, const ConvShape& shape,
-                       std::span<const int> knobs) {
+double DirectPlan::ForwardSeconds(const DirectKnobs& k) const {
   // Shares of memory's rate that the windows' reads reach, as measured on an H200: half with tensor
   // cores, whose blocks wait for each row.
   constexpr double kMmaShare = 0.56, kShareOfMemory = 0.95, kPrologueCycles = 1700;
-  if (shape.is_wgrad() && TakesWgradMma(group, target, shape))
-    return WgradMmaCost(group, target, shape, KnobsOf(knobs));
-  if (shape.is_wgrad()) return WgradCost(group, target, shape, KnobsOf(knobs));
-  const Machine machine = MachineOf(target);
-  const bool mma = TakesMma(group, target, shape);
-  const DirectKnobs k = KnobsOf(knobs);
-  const DirectSizes sizes = SizesFor(group, shape, k, mma ? 2 : 1);
+  const DirectSizes sizes = SizesFor(group_, shape_, k, takes_mma_ ? 2 : 1);
   // Filters are put in place once for `steps` units.
   const double setup = 1.0 + 0.5 / k.steps;
   // 128 accumulators a thread leave two warps a scheduler, and spill with many taps.
-  const double full = NumElements(shape.taps) > 9 ? 2 : 1.25;
-  const double crowded = mma && sizes.rows * sizes.cols >= 16 ? full : 1;
-  const double busy = crowded * UnitsOfBusiest(group, target, shape, k, mma) *
-                      UnitCycles(group, machine, shape, k, mma) * setup / machine.clock;
-  const double rate = machine.memory * (mma ? kMmaShare : kShareOfMemory);
-  const double moved = crowded * static_cast<double>(FloorBytes(group)) / rate;
-  return machine.StartSeconds() + machine.Seconds(kPrologueCycles) + std::max(busy, moved) +
+  const double full = NumElements(shape_.taps) > 9 ? 2 : 1.25;
+  const double crowded = takes_mma_ && sizes.rows * sizes.cols >= 16 ? full : 1;
+  const double busy = crowded * UnitsOfBusiest(k) *
+                      UnitCycles(group_, machine_, shape_, k, takes_mma_) * setup / machine_.clock;
+  const double rate = machine_.memory * (takes_mma_ ? kMmaShare : kShareOfMemory);
+  const double moved = crowded * floor_bytes_ / rate;
+  return machine_.StartSeconds() + machine_.Seconds(kPrologueCycles) + std::max(busy, moved) +
          0.1 * std::min(busy, moved);
 }
 
 // Plans of the ring, where it takes the group; then the other designs, each knob moved alone.
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  const std::vector<int> defaults = DefaultKnobs(kConvDirectEngine);
+std::vector<std::vector<int>> DirectPlan::Choices() const {
+  const std::vector<int> defaults = DefaultKnobs(kKnobs);
   std::vector<std::vector<int>> all;
-  const bool ring = TakesRing(group, target, ShapeOf(group));
-  if (ring) {
+  if (takes_ring_) {
     for (const int strip : kStripDomain)
       for (const int lanes : kLanesDomain)
         for (const int slab : kSlabDomain)
@@ -329,7 +290,7 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
           }
   }
   std::vector<int> base = defaults, last = defaults;
-  if (ring) base[kStrip] = last[kStrip] = 0;
+  if (takes_ring_) base[kStrip] = last[kStrip] = 0;
   all.push_back(base);
   for (int knob = kRows; knob <= kRun; ++knob) {
     for (const int value : kKnobs[knob].domain) {
@@ -342,29 +303,75 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
   return all;
 }
 
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+Estimate DirectPlan::WithoutRing(const DirectKnobs& k) const {
+  if (!shape_.is_wgrad())
+    return {.seconds = ForwardSeconds(k),
+            .shared_bytes = takes_mma_ ? MmaSharedBytes(MmaPlanOf(shape_, k.run)) : 0};
+  if (!takes_mma_) return {.seconds = WgradSeconds(k)};
+  const WgradMmaPlan plan = WgradMmaPlanOf(group_, target_, shape_, k);
+  return {.seconds = WgradMmaSeconds(plan), .shared_bytes = plan.shared_bytes};
+}
+
+Estimate DirectPlan::EstimateOf(std::span<const int> knobs) const {
   // Factor that the other designs take, beside their models, of groups that the ring makes, on an
   // H200.
   constexpr double kMeasured = 1.7;
-  const ConvShape shape = ShapeOf(group);
-  if (const auto ring = RingOf(group, target, shape, knobs)) return RingCost(group, target, *ring);
-  return CostWithoutRing(group, target, shape, knobs) *
-         (TakesRing(group, target, shape) ? kMeasured : 1);
+  if (const auto ring = RingOf(knobs))
+    return {.seconds = RingCost(group_, target_, *ring), .shared_bytes = ring->shared_bytes};
+  Estimate of = WithoutRing(KnobsOf(knobs));
+  of.seconds *= takes_ring_ ? kMeasured : 1;
+  return of;
 }
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+Result<Lowered> DirectPlan::Lower(std::span<const int> knobs) const {
+  if (const auto ring = RingOf(knobs)) return LowerRing(group_, target_, shape_, *ring);
+  const auto lower = shape_.is_wgrad() ? (takes_mma_ ? LowerDirectWgradMma : LowerDirectWgrad)
+                                       : (takes_mma_ ? LowerDirectMma : LowerDirectSimt);
+  return lower(group_, target_, shape_, KnobsOf(knobs));
+}
+
+Result<DirectPlan> PlanOf(const Group& group, const Target& target) {
+  if (!IsConvolution(group))
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "the group has no convolution as its anchor");
+  if (CountReductions(group) > 0)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the result is reduced in its group");
+  if (!target.is_cuda())
+    return Status::Error(Code::kArchMismatch, "the engine is for GPUs, the target is {}",
+                         target.arch);
+  const ConvShape shape = ShapeOf(group);
+  if (shape.is_wgrad()) {
+    const bool mma = TakesWgradMma(group, target, shape);
+    if (!mma) RETURN_IF_ERROR(CheckWgrad(group, shape));
+    return DirectPlan(group, target, shape, mma);
+  }
+  const bool mma = TakesMma(group, target, shape);
+  RETURN_IF_ERROR(CheckChannels(shape, mma));
+  if (shape.is_dgrad()) {
+    for (const int64_t stride : shape.stride)
+      if (stride > kMostStride)
+        return Status::Error(Code::kUnsupportedGraphPattern, "dgrad's stride is {}, more than {}",
+                             stride, kMostStride);
+  }
+  if (NumElements(shape.taps) > kMostUnrolledTaps)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "the filter has {} taps, which would be unrolled; at most {} are",
+                         NumElements(shape.taps), kMostUnrolledTaps);
+  // The largest legal tile decides, so that no knob is refused.
+  const DirectKnobs largest{.rows = 4, .cols = 4, .steps = 1, .run = 8};
+  const int64_t products = Products(group, shape, largest, mma);
+  if (products > kMostProducts)
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "{} filter taps would unroll to {} products; at most {} are",
+                         NumElements(shape.taps), products, kMostProducts);
+  return DirectPlan(group, target, shape, mma);
+}
+
 constexpr int kNumerical[] = {kNoteTensorCore};
 
 }  // namespace
 
-const Engine kConvDirectEngine = {.name = "conv_direct",
-                                  .version = 3,
-                                  .knobs = kKnobs,
-                                  .notes = {.numerical = kNumerical, .behavioral = kBehavior},
-                                  .supports = Supports,
-                                  .cost = Cost,
-                                  .lower = Lower,
-                                  .shared_bytes = SharedBytes,
-                                  .candidates = Candidates};
+const Engine kConvDirectEngine = EngineOf<PlanOf>(
+    {.name = "conv_direct", .version = 3, .knobs = kKnobs, .numerical = kNumerical});
 
 }  // namespace kiln::compiler

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "compiler/engines/contraction/epilogue_reductions.h"
 #include "compiler/engines/contraction/tiles.h"
@@ -24,6 +25,7 @@
 #include "compiler/engines/conv_first_layer/fprop.h"
 #include "compiler/engines/conv_first_layer/tiles.h"
 #include "compiler/engines/conv_first_layer/wgrad.h"
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/kernel/accumulation.h"
 #include "compiler/machine/machine.h"
@@ -62,13 +64,6 @@ int64_t SharedOf(const FirstLayerPlan& p) {
   return (p.panel_elements() + p.staged_elements() * (p.wide ? 2 : 1)) * 2 + 16;
 }
 
-int64_t SharedBytes(const Group& group, const Target&, std::span<const int> knobs) {
-  const ConvShape shape = ShapeOf(group);
-  if (shape.is_dgrad()) return DgradPlanOf(group, shape, DgradKnobsOf(knobs)).shared_bytes();
-  const FirstLayerPlan plan = PlanOf(group, shape, KnobsOf(knobs));
-  return shape.is_wgrad() ? WgradSizesOf(group, shape, plan).shared_bytes : SharedOf(plan);
-}
-
 // The padded walk reads no pixel in part: an odd number of channels leaves a slot that must be
 // finite, which staging clears.
 Status CheckShape(const Group& group, const ConvShape& s) {
@@ -98,45 +93,6 @@ Status CheckShape(const Group& group, const ConvShape& s) {
   return {};
 }
 
-Status Supports(const Group& group, const Target& target) {
-  if (!IsConvolution(group))
-    return Status::Error(Code::kUnsupportedGraphPattern,
-                         "the group has no convolution as its anchor");
-  if (CountReductions(group) > 0)
-    return Status::Error(Code::kUnsupportedGraphPattern, "the result is reduced in its group");
-  if (!target.is_cuda() || target.sm_version < 80)
-    return Status::Error(Code::kArchMismatch, "mma.m16n8k16 needs sm_80 or later, the target is {}",
-                         target.arch);
-  const ConvShape shape = ShapeOf(group);
-  RETURN_IF_ERROR(CheckShape(group, shape));
-  // The operands, neither of which is what is made.
-  const Tensor& x = group.graph[shape.in];
-  const Tensor& w = group.graph[shape.is_wgrad() ? shape.y : shape.w];
-  if (x.dtype != w.dtype || (x.dtype != DType::kF16 && x.dtype != DType::kBF16))
-    return Status::Error(Code::kUnsupportedDataType,
-                         "operands are {} and {}; both must be f16 or both bf16",
-                         Info(x.dtype).text, Info(w.dtype).text);
-  if (ArithmeticType(ContractionOf(group).compute) != DType::kF32)
-    return Status::Error(Code::kUnsupportedDataType, "compute type {} is not f32",
-                         Info(ContractionOf(group).compute).text);
-  const int64_t most = MostProductsAlone(x.dtype, WidestOutput(group.graph));
-  if (!shape.is_wgrad() && shape.Products() > most)
-    return Status::Error(Code::kUnsupportedShape,
-                         "{} products a result; a tile's sum is one chain, of at most {}",
-                         shape.Products(), most);
-  return {};
-}
-
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  const ConvShape shape = ShapeOf(group);
-  if (shape.is_dgrad()) return LowerFirstLayerDgrad(group, target, shape, DgradKnobsOf(knobs));
-  const FirstLayerPlan plan = PlanOf(group, shape, KnobsOf(knobs));
-  if (shape.is_wgrad())
-    return LowerFirstLayerWgrad(group, target, shape, plan,
-                                int64_t{knobs[kSplits]} * std::max(target.multiprocessors, 1));
-  return LowerFirstLayerFprop(group, target, shape, plan, knobs[kPixels]);
-}
-
 // Cycles of an element that a multiprocessor stages: its share of an asynchronous copy, whose way
 // nobody waits for, or of a read that the block waits for.
 constexpr double kAsyncCycles = 0.06, kStageCycles = 0.4;
@@ -161,8 +117,7 @@ double FpropCycles(const Group& group, const Target& target, const ConvShape& sh
 }
 
 double WgradCycles(const Group& group, const Target& target, const ConvShape& shape,
-                   const FirstLayerPlan& p, int splits) {
-  const FirstLayerWgradSizes s = WgradSizesOf(group, shape, p);
+                   const FirstLayerPlan& p, const FirstLayerWgradSizes& s, int splits) {
   // Four warps, a tensor core each; all read through one port.
   const auto products = static_cast<double>(s.per_warp * s.tiles);
   const double reads = 4 * static_cast<double>(s.per_warp * 2 + s.tiles * 4);
@@ -177,39 +132,76 @@ double WgradCycles(const Group& group, const Target& target, const ConvShape& sh
   return all + kSumCycles * (1 + splits / 4.0);
 }
 
-double Cycles(const Group& group, const Target& target, std::span<const int> knobs) {
-  const ConvShape shape = ShapeOf(group);
-  if (shape.is_dgrad())
-    return FirstLayerDgradCycles(target, DgradPlanOf(group, shape, DgradKnobsOf(knobs)),
-                                 knobs[kSplits]);
-  const FirstLayerPlan p = PlanOf(group, shape, KnobsOf(knobs));
-  return shape.is_wgrad() ? WgradCycles(group, target, shape, p, knobs[kSplits])
-                          : FpropCycles(group, target, shape, p, knobs[kPixels]);
-}
+class FirstLayerEnginePlan {
+ public:
+  FirstLayerEnginePlan(const Group& group, const Target& target, ConvShape shape)
+      : group_(group),
+        target_(target),
+        machine_(MachineOf(target)),
+        shape_(std::move(shape)),
+        floor_bytes_(static_cast<double>(FloorBytes(group))) {}
 
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
+  std::vector<Proposal> Proposals() const;
+  Estimate EstimateOf(std::span<const int> knobs) const;
+  Result<Lowered> Lower(std::span<const int> knobs) const;
+
+ private:
+  std::vector<std::vector<int>> Choices() const;
+  double Seconds(double cycles) const;
+
+  const Group& group_;
+  const Target& target_;
+  Machine machine_;
+  ConvShape shape_;
+  double floor_bytes_;
+};
+
+double FirstLayerEnginePlan::Seconds(double cycles) const {
   constexpr double kShareOfMemory = 0.95, kPrologueCycles = 1700;
-  const Machine machine = MachineOf(target);
-  const double busy = machine.Seconds(Cycles(group, target, knobs));
-  const double moved = static_cast<double>(FloorBytes(group)) / (machine.memory * kShareOfMemory);
-  return machine.StartSeconds() + machine.Seconds(kPrologueCycles) + std::max(busy, moved) +
+  const double busy = machine_.Seconds(cycles);
+  const double moved = floor_bytes_ / (machine_.memory * kShareOfMemory);
+  return machine_.StartSeconds() + machine_.Seconds(kPrologueCycles) + std::max(busy, moved) +
          0.2 * std::min(busy, moved);
 }
 
-// Candidates: for a dgrad all that differ, steps are not among its knobs; for fprop the useful
+Estimate FirstLayerEnginePlan::EstimateOf(std::span<const int> knobs) const {
+  if (shape_.is_dgrad()) {
+    const FirstLayerDgradPlan plan = DgradPlanOf(group_, shape_, DgradKnobsOf(knobs));
+    return {.seconds = Seconds(FirstLayerDgradCycles(target_, plan, knobs[kSplits])),
+            .shared_bytes = plan.shared_bytes()};
+  }
+  const FirstLayerPlan plan = PlanOf(group_, shape_, KnobsOf(knobs));
+  if (shape_.is_wgrad()) {
+    const FirstLayerWgradSizes sizes = WgradSizesOf(group_, shape_, plan);
+    const double cycles = WgradCycles(group_, target_, shape_, plan, sizes, knobs[kSplits]);
+    return {.seconds = Seconds(cycles), .shared_bytes = sizes.shared_bytes};
+  }
+  return {.seconds = Seconds(FpropCycles(group_, target_, shape_, plan, knobs[kPixels])),
+          .shared_bytes = SharedOf(plan)};
+}
+
+Result<Lowered> FirstLayerEnginePlan::Lower(std::span<const int> knobs) const {
+  if (shape_.is_dgrad()) return LowerFirstLayerDgrad(group_, target_, shape_, DgradKnobsOf(knobs));
+  const FirstLayerPlan plan = PlanOf(group_, shape_, KnobsOf(knobs));
+  if (shape_.is_wgrad())
+    return LowerFirstLayerWgrad(group_, target_, shape_, plan,
+                                int64_t{knobs[kSplits]} * std::max(target_.multiprocessors, 1));
+  return LowerFirstLayerFprop(group_, target_, shape_, plan, knobs[kPixels]);
+}
+
+// Choices: for a dgrad all that differ, steps are not among its knobs; for fprop the useful
 // pairs of pixels and rows.
-std::vector<std::vector<int>> Candidates(const Group& group, const Target&) {
-  const ConvShape shape = ShapeOf(group);
+std::vector<std::vector<int>> FirstLayerEnginePlan::Choices() const {
   std::vector<std::vector<int>> all;
-  if (shape.is_dgrad()) {
+  if (shape_.is_dgrad()) {
     for (const int rows : {7, 4, 8, 2})
       for (const int pixels : {16, 32})
         for (const int blocks : kSplitsDomain)
           all.push_back({pixels, rows, kStepsDomain[0], blocks});
     return all;
   }
-  all = NeighbouringKnobs(kConvFirstLayerEngine);
-  if (shape.is_wgrad()) return all;
+  all = NeighbouringKnobs(kKnobs);
+  if (shape_.is_wgrad()) return all;
   for (const int rows : {8, 2})
     for (const int steps : kStepsDomain) all.push_back({32, rows, steps, kSplitsDomain[0]});
   return all;
@@ -219,36 +211,55 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target&) {
 // them. Steps are no part of a kernel's structure.
 constexpr int kSharedFprop[] = {32, 8}, kSharedDgrad[] = {16, 7};
 
-std::vector<Proposal> Proposals(const Group& group, const Target& target) {
-  const bool is_dgrad = ShapeOf(group).is_dgrad();
+std::vector<Proposal> FirstLayerEnginePlan::Proposals() const {
+  const auto& shared = shape_.is_dgrad() ? kSharedDgrad : kSharedFprop;
   std::vector<Proposal> all;
-  for (std::vector<int>& knobs : Candidates(group, target)) {
-    const auto& shared = is_dgrad ? kSharedDgrad : kSharedFprop;
+  for (std::vector<int>& knobs : Choices()) {
     const bool is_shared = knobs[kPixels] == shared[0] && knobs[kRows] == shared[1] &&
                            knobs[kSplits] == kSplitsDomain[0];
-    Proposal& one = all.emplace_back();
-    one.seconds = Cost(group, target, knobs);
-    one.shared_bytes = SharedBytes(group, target, knobs);
-    one.preference = is_shared ? 0 : Proposal::kNotPreferred;
-    one.knobs = std::move(knobs);
+    const Estimate of = EstimateOf(knobs);
+    all.push_back({.knobs = std::move(knobs),
+                   .seconds = of.seconds,
+                   .shared_bytes = of.shared_bytes,
+                   .preference = is_shared ? 0 : Proposal::kNotPreferred});
   }
   return all;
 }
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+Result<FirstLayerEnginePlan> PlanGroup(const Group& group, const Target& target) {
+  if (!IsConvolution(group))
+    return Status::Error(Code::kUnsupportedGraphPattern,
+                         "the group has no convolution as its anchor");
+  if (CountReductions(group) > 0)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the result is reduced in its group");
+  if (!target.is_cuda() || target.sm_version < 80)
+    return Status::Error(Code::kArchMismatch, "mma.m16n8k16 needs sm_80 or later, the target is {}",
+                         target.arch);
+  ConvShape shape = ShapeOf(group);
+  RETURN_IF_ERROR(CheckShape(group, shape));
+  // The operands, neither of which is what is made.
+  const Tensor& x = group.graph[shape.in];
+  const Tensor& w = group.graph[shape.is_wgrad() ? shape.y : shape.w];
+  if (x.dtype != w.dtype || (x.dtype != DType::kF16 && x.dtype != DType::kBF16))
+    return Status::Error(Code::kUnsupportedDataType,
+                         "operands are {} and {}; both must be f16 or both bf16",
+                         Info(x.dtype).text, Info(w.dtype).text);
+  if (ArithmeticType(ContractionOf(group).compute) != DType::kF32)
+    return Status::Error(Code::kUnsupportedDataType, "compute type {} is not f32",
+                         Info(ContractionOf(group).compute).text);
+  const int64_t most = MostProductsAlone(x.dtype, WidestOutput(group.graph));
+  if (!shape.is_wgrad() && shape.Products() > most)
+    return Status::Error(Code::kUnsupportedShape,
+                         "{} products a result; a tile's sum is one chain, of at most {}",
+                         shape.Products(), most);
+  return FirstLayerEnginePlan(group, target, std::move(shape));
+}
+
 constexpr int kNumerical[] = {kNoteTensorCore};
 
 }  // namespace
 
-const Engine kConvFirstLayerEngine = {.name = "conv_first_layer",
-                                      .version = 3,
-                                      .knobs = kKnobs,
-                                      .notes = {.numerical = kNumerical, .behavioral = kBehavior},
-                                      .supports = Supports,
-                                      .cost = Cost,
-                                      .lower = Lower,
-                                      .shared_bytes = SharedBytes,
-                                      .candidates = Candidates,
-                                      .propose = Proposals};
+const Engine kConvFirstLayerEngine = EngineOf<PlanGroup>(
+    {.name = "conv_first_layer", .version = 3, .knobs = kKnobs, .numerical = kNumerical});
 
 }  // namespace kiln::compiler

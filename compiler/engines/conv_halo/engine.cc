@@ -19,11 +19,13 @@
 #include "compiler/engines/conv_halo/engine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "compiler/engines/contraction/skeleton_functions.h"
 #include "compiler/engines/contraction/split_sum.h"
 #include "compiler/engines/contraction/tiles.h"
 #include "compiler/engines/conv_halo/plan.h"
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/kernel/vectors.h"
@@ -71,12 +73,11 @@ std::vector<HaloTile> LegalTiles(const HaloPlan& plan, const Target& target) {
   return all;
 }
 
-HaloTile TileOf(const HaloPlan& plan, const Target& target, std::span<const int> knobs) {
-  if (knobs[kRowsKnob] > 0) return {.rows = knobs[kRowsKnob], .width = knobs[kWidthKnob]};
-  const std::vector<HaloTile> all = LegalTiles(plan, target);
+// The fastest of `tiles` beside what memory takes; where there is none, one that no kernel has.
+HaloTile FastestOf(const HaloPlan& plan, const std::vector<HaloTile>& tiles, const Target& target) {
   const auto best = std::ranges::min_element(
-      all, {}, [&](const HaloTile& tile) { return HaloSeconds(plan, tile, target, 0); });
-  return best == all.end() ? HaloTile{} : *best;
+      tiles, {}, [&](const HaloTile& tile) { return HaloSeconds(plan, tile, target, 0); });
+  return best == tiles.end() ? HaloTile{} : *best;
 }
 
 class Schedule {
@@ -249,7 +250,68 @@ class Schedule {
 
 // ---- the engine's row
 
-Status Supports(const Group& group, const Target& target) {
+class HaloEnginePlan {
+ public:
+  HaloEnginePlan(const Group& group, const Target& target, HaloPlan plan,
+                 std::vector<HaloTile> legal)
+      : group_(group),
+        target_(target),
+        plan_(std::move(plan)),
+        legal_(std::move(legal)),
+        floor_bytes_(static_cast<double>(FloorBytes(group))),
+        scattered_(ScatteredSeconds(group, target)) {}
+
+  std::vector<Proposal> Proposals() const;
+
+  Estimate EstimateOf(std::span<const int> knobs) const {
+    const HaloTile tile = TileOf(knobs);
+    Estimate of{.shared_bytes = GeometryOf(plan_, tile, target_).shared_bytes};
+    if (CheckTile(plan_, tile, target_).ok())
+      of.seconds = HaloSeconds(plan_, tile, target_, floor_bytes_) + scattered_;
+    return of;
+  }
+
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    const HaloTile tile = TileOf(knobs);
+    RETURN_IF_ERROR(CheckTile(plan_, tile, target_));
+    Lowered lowered;
+    Schedule(group_, target_, plan_, tile).Lower(lowered);
+    return lowered;
+  }
+
+ private:
+  HaloTile TileOf(std::span<const int> knobs) const {
+    if (knobs[kRowsKnob] > 0) return {.rows = knobs[kRowsKnob], .width = knobs[kWidthKnob]};
+    return FastestOf(plan_, legal_, target_);
+  }
+
+  const Group& group_;
+  const Target& target_;
+  HaloPlan plan_;
+  std::vector<HaloTile> legal_;
+  double floor_bytes_, scattered_;
+};
+
+// The tile for many images is the one that all batch sizes share.
+constexpr int64_t kManyImages = 1024;
+
+std::vector<Proposal> HaloEnginePlan::Proposals() const {
+  HaloPlan many = plan_;
+  many.images = kManyImages;
+  const HaloTile shared = FastestOf(many, LegalTiles(many, target_), target_);
+  const HaloTile best = FastestOf(plan_, legal_, target_);
+  std::vector<Proposal> all;
+  for (const HaloTile& tile : legal_) {
+    all.push_back({.knobs = {tile.rows, tile.width},
+                   .seconds = HaloSeconds(plan_, tile, target_, floor_bytes_) + scattered_,
+                   .shared_bytes = GeometryOf(plan_, tile, target_).shared_bytes,
+                   .preference = tile == shared ? 0 : Proposal::kNotPreferred});
+    if (tile == best) std::rotate(all.begin(), all.end() - 1, all.end());
+  }
+  return all;
+}
+
+Result<HaloEnginePlan> PlanOf(const Group& group, const Target& target) {
   if (!IsConvolution(group))
     return Status::Error(Code::kUnsupportedGraphPattern,
                          "the group has no convolution as its anchor");
@@ -275,83 +337,23 @@ Status Supports(const Group& group, const Target& target) {
                            "operand {} is computed by a prologue; tensor maps read memory as it is",
                            group.graph[id].name);
   }
-  ASSIGN_OR_RETURN(const HaloPlan plan, PlanHalo(group));
+  ASSIGN_OR_RETURN(HaloPlan plan, PlanHalo(group));
   if (plan.parts() > target.multiprocessors)
     return Status::Error(Code::kUnsupportedShape,
                          "{} blocks stand side by side for all channels; the device runs {}",
                          plan.parts(), target.multiprocessors);
-  if (!LegalTiles(plan, target).empty()) return {};
-  return CheckTile(plan, {.rows = 1, .width = kWidthDomain[std::size(kWidthDomain) - 1]}, target);
+  std::vector<HaloTile> legal = LegalTiles(plan, target);
+  if (legal.empty())
+    RETURN_IF_ERROR(
+        CheckTile(plan, {.rows = 1, .width = kWidthDomain[std::size(kWidthDomain) - 1]}, target));
+  return HaloEnginePlan(group, target, std::move(plan), std::move(legal));
 }
 
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(HaloPlan plan, PlanHalo(group));
-  const HaloTile tile = TileOf(plan, target, knobs);
-  Status status = CheckTile(plan, tile, target);
-  RETURN_IF_ERROR(std::move(status));
-  Lowered lowered;
-  Schedule(group, target, std::move(plan), tile).Lower(lowered);
-  return lowered;
-}
-
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanHalo(group);
-  if (!plan.ok()) return kNoSeconds;
-  const HaloTile tile = TileOf(*plan, target, knobs);
-  if (!CheckTile(*plan, tile, target).ok()) return kNoSeconds;
-  return HaloSeconds(*plan, tile, target, static_cast<double>(FloorBytes(group))) +
-         ScatteredSeconds(group, target);
-}
-
-int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
-  const auto plan = PlanHalo(group);
-  if (!plan.ok()) return 0;
-  return GeometryOf(*plan, TileOf(*plan, target, knobs), target).shared_bytes;
-}
-
-// The tile for many images is the one that all batch sizes share.
-constexpr int64_t kManyImages = 1024;
-
-std::vector<Proposal> Proposals(const Group& group, const Target& target) {
-  const auto plan = PlanHalo(group);
-  if (!plan.ok()) return {};
-  HaloPlan many = *plan;
-  many.images = kManyImages;
-  const HaloTile shared = TileOf(many, target, DefaultKnobs(kConvHaloSm90Engine));
-  const HaloTile best = TileOf(*plan, target, DefaultKnobs(kConvHaloSm90Engine));
-  const double floor_bytes = static_cast<double>(FloorBytes(group));
-  const double scattered = ScatteredSeconds(group, target);
-  std::vector<Proposal> all;
-  for (const HaloTile& tile : LegalTiles(*plan, target)) {
-    all.push_back({.knobs = {tile.rows, tile.width},
-                   .seconds = HaloSeconds(*plan, tile, target, floor_bytes) + scattered,
-                   .shared_bytes = GeometryOf(*plan, tile, target).shared_bytes,
-                   .preference = tile == shared ? 0 : Proposal::kNotPreferred});
-    if (tile == best) std::rotate(all.begin(), all.end() - 1, all.end());
-  }
-  return all;
-}
-
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  std::vector<std::vector<int>> all;
-  for (Proposal& p : Proposals(group, target)) all.push_back(std::move(p.knobs));
-  return all;
-}
-
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 constexpr int kNumerical[] = {kNoteTensorCore};
 
 }  // namespace
 
-const Engine kConvHaloSm90Engine = {.name = "conv_halo_sm90",
-                                    .version = 2,
-                                    .knobs = kKnobs,
-                                    .notes = {.numerical = kNumerical, .behavioral = kBehavior},
-                                    .supports = Supports,
-                                    .cost = Cost,
-                                    .lower = Lower,
-                                    .shared_bytes = SharedBytesOf,
-                                    .candidates = Candidates,
-                                    .propose = Proposals};
+const Engine kConvHaloSm90Engine = EngineOf<PlanOf>(
+    {.name = "conv_halo_sm90", .version = 2, .knobs = kKnobs, .numerical = kNumerical});
 
 }  // namespace kiln::compiler

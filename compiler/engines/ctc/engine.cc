@@ -14,18 +14,12 @@
 #include "compiler/engines/ctc/engine.h"
 
 #include "compiler/engines/ctc/kernels.h"
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/machine/machine.h"
 
 namespace kiln::compiler {
 namespace {
-
-Status Supports(const Group& group, const Target&) {
-  const bool is_ctc = group.kind == GroupKind::kRecurrence &&
-                      group.graph.nodes.back().op == graph::GraphOp::kCtcLoss;
-  if (is_ctc) return {};
-  return Status::Text(Code::kUnsupportedGraphPattern, "the group is no CTC loss");
-}
 
 // Bytes of each scratch buffer, in the order of CtcScratch; 16 where nobody reads it.
 std::vector<int64_t> ScratchBytes(const CtcProblem& p) {
@@ -45,20 +39,8 @@ std::vector<int64_t> ScratchBytes(const CtcProblem& p) {
   return bytes;
 }
 
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int>) {
-  const CtcProblem p(group, target);
-  Lowered lowered;
-  lowered.scratch_bytes = ScratchBytes(p);
-  LowerCtcSamples(p, lowered);
-  if (p.has_gradients() && p.label > 0) LowerCtcLinks(p, lowered);
-  if (p.attrs.softmax) LowerCtcSoftmax(p, lowered);
-  LowerCtcPaths(p, lowered);
-  if (p.has_gradients()) LowerCtcGradient(p, lowered);
-  return lowered;
-}
-
 // Launches, two passes over the probabilities, and a step of the recursion for each frame.
-double Cost(const Group& group, const Target& target, std::span<const int>) {
+double SecondsOf(const Group& group, const Target& target) {
   constexpr double kShare = 0.73;      // of a copy's rate
   constexpr double kStepCycles = 255;  // of the recursion
   constexpr int kLaunches = 5;
@@ -69,16 +51,35 @@ double Cost(const Group& group, const Target& target, std::span<const int>) {
          StreamSeconds(machine, 2 * static_cast<double>(FloorBytes(group)), kShare);
 }
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+struct CtcPlan {
+  const Group& group;
+  const Target& target;
+  double seconds;
+
+  std::vector<std::vector<int>> Choices() const { return {{}}; }
+  Estimate EstimateOf(std::span<const int>) const { return {.seconds = seconds}; }
+  Result<Lowered> Lower(std::span<const int>) const {
+    const CtcProblem p(group, target);
+    Lowered lowered;
+    lowered.scratch_bytes = ScratchBytes(p);
+    LowerCtcSamples(p, lowered);
+    if (p.has_gradients() && p.label > 0) LowerCtcLinks(p, lowered);
+    if (p.attrs.softmax) LowerCtcSoftmax(p, lowered);
+    LowerCtcPaths(p, lowered);
+    if (p.has_gradients()) LowerCtcGradient(p, lowered);
+    return lowered;
+  }
+};
+
+Result<CtcPlan> PlanOf(const Group& group, const Target& target) {
+  const bool is_ctc = group.kind == GroupKind::kRecurrence &&
+                      group.graph.nodes.back().op == graph::GraphOp::kCtcLoss;
+  if (is_ctc) return CtcPlan{group, target, SecondsOf(group, target)};
+  return Status::Text(Code::kUnsupportedGraphPattern, "the group is no CTC loss");
+}
 
 }  // namespace
 
-const Engine kCtcEngine = {.name = "ctc",
-                           .version = 2,
-                           .knobs = {},
-                           .notes = {.numerical = {}, .behavioral = kBehavior},
-                           .supports = Supports,
-                           .cost = Cost,
-                           .lower = Lower};
+const Engine kCtcEngine = EngineOf<PlanOf>({.name = "ctc", .version = 2, .knobs = {}});
 
 }  // namespace kiln::compiler

@@ -21,6 +21,7 @@
 
 #include <algorithm>
 
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/pointwise/scatter.h"
 #include "compiler/engines/pointwise/transpose.h"
@@ -357,17 +358,6 @@ std::optional<Group> AsWords(const Group& group) {
   return words;
 }
 
-Status Supports(const Group& group, const Target&) {
-  if (group.kind == GroupKind::kPointwise) return {};
-  const bool reduces = group.kind == GroupKind::kReduce || group.kind == GroupKind::kRows;
-  return Status::Error(Code::kUnsupportedGraphPattern, "the group has a {}",
-                       reduces                                ? "reduction"
-                       : group.kind == GroupKind::kWindow     ? "window"
-                       : group.kind == GroupKind::kRecurrence ? "recurrence"
-                       : group.kind == GroupKind::kSegments   ? "segment"
-                                                              : "contraction");
-}
-
 bool HasRandomWords(const graph::Graph& g) {
   return std::ranges::any_of(g.nodes, [](const graph::Node& node) {
     return node.op == graph::GraphOp::kMap && node.As<graph::MapAttrs>().op == ScalarOp::kPhilox;
@@ -396,32 +386,43 @@ Lowered LowerMaps(const Group& group, const Target& target, std::span<const int>
   return LowerVector(work, target, lanes, knobs[kThreads], knobs[kUnroll]);
 }
 
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  constexpr int kThreadsOfMultiprocessor = 2048;
-  Lowered lowered = LowerMaps(group, target, knobs);
-  // Random words have many short-lived values, of which ptxas keeps more than they need (46
-  // registers for dropout) unless it has to leave room for as many threads as there can be. Where
-  // that is fewer it ignores the wish.
-  if (target.is_cuda() && HasRandomWords(group.graph))
-    for (tile::Kernel& kernel : lowered.kernels)
-      kernel.min_blocks = kThreadsOfMultiprocessor / kernel.threads;
-  return lowered;
-}
+struct PointwisePlan {
+  const Group& group;
+  const Target& target;
+  double seconds;
 
-double Cost(const Group& group, const Target& target, std::span<const int>) {
+  std::vector<std::vector<int>> Choices() const { return NeighbouringKnobs(kKnobs); }
+  Estimate EstimateOf(std::span<const int>) const { return {.seconds = seconds}; }
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    constexpr int kThreadsOfMultiprocessor = 2048;
+    Lowered lowered = LowerMaps(group, target, knobs);
+    // Random words have many short-lived values, of which ptxas keeps more than they need (46
+    // registers for dropout) unless it has to leave room for as many threads as there can be. Where
+    // that is fewer it ignores the wish.
+    if (target.is_cuda() && HasRandomWords(group.graph))
+      for (tile::Kernel& kernel : lowered.kernels)
+        kernel.min_blocks = kThreadsOfMultiprocessor / kernel.threads;
+    return lowered;
+  }
+};
+
+Result<PointwisePlan> PlanOf(const Group& group, const Target& target) {
   constexpr double kShare = 0.97;  // of a copy's rate
-  return StreamSeconds(MachineOf(target), static_cast<double>(FloorBytes(group)), kShare);
+  const bool reduces = group.kind == GroupKind::kReduce || group.kind == GroupKind::kRows;
+  if (group.kind != GroupKind::kPointwise)
+    return Status::Error(Code::kUnsupportedGraphPattern, "the group has a {}",
+                         reduces                                ? "reduction"
+                         : group.kind == GroupKind::kWindow     ? "window"
+                         : group.kind == GroupKind::kRecurrence ? "recurrence"
+                         : group.kind == GroupKind::kSegments   ? "segment"
+                                                                : "contraction");
+  const auto bytes = static_cast<double>(FloorBytes(group));
+  return PointwisePlan{group, target, StreamSeconds(MachineOf(target), bytes, kShare)};
 }
 
 }  // namespace
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
-const Engine kPointwiseEngine = {.name = "pointwise",
-                                 .version = 1,
-                                 .knobs = kKnobs,
-                                 .notes = {.numerical = {}, .behavioral = kBehavior},
-                                 .supports = Supports,
-                                 .cost = Cost,
-                                 .lower = Lower};
+const Engine kPointwiseEngine =
+    EngineOf<PlanOf>({.name = "pointwise", .version = 1, .knobs = kKnobs});
 
 }  // namespace kiln::compiler

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/recurrence/call.h"
 #include "compiler/engines/recurrence/loop.h"
@@ -34,18 +35,31 @@ constexpr KnobRow kKnobs[] = {
 };
 enum { kRows, kThreads };
 
-Status Supports(const Group& group, const Target&) { return HasRecurrence(group); }
+struct RecurrenceEnginePlan {
+  const Group& group;
+  const Target& target;
+  Machine machine;
+  RecurrenceShape shape;
+
+  std::vector<std::vector<int>> Choices() const;
+  double Seconds(std::span<const int> knobs) const;
+  Estimate EstimateOf(std::span<const int> knobs) const { return {.seconds = Seconds(knobs)}; }
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    const RecurrenceKnobs k{.rows = knobs[kRows],
+                            .threads = target.is_cuda() ? knobs[kThreads] : 1};
+    return shape.is_grad ? LowerRecurrenceGrad(group, target, k)
+                         : LowerRecurrence(group, target, k);
+  }
+};
 
 // A block takes its steps one after the other: it reads its direction's weights from the L2 cache
 // and multiplies them for each of its rows. Blocks beyond what runs at a time wait.
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  const RecurrenceShape shape = RecurrenceShapeOf(group);
+double RecurrenceEnginePlan::Seconds(std::span<const int> knobs) const {
   const double weights =
       static_cast<double>(shape.blocks.gates * shape.hidden * shape.projected +
                           (shape.is_projected ? shape.hidden * shape.projected : 0));
   const double blocks = static_cast<double>(CeilDiv(shape.batch, knobs[kRows]) * shape.directions);
   const double rounds = std::max(1.0, blocks / std::max(1, target.multiprocessors));
-  const Machine machine = MachineOf(target);
   if (!target.is_cuda()) {
     constexpr double kShareOfFma = 1.0 / 12, kUnitCycles = 150;
     // Few rows read the weights again and again, more do not stay in registers.
@@ -65,15 +79,8 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
          machine.Seconds(kStepCycles + std::max(reading, multiplying));
 }
 
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  const RecurrenceKnobs k{.rows = knobs[kRows], .threads = target.is_cuda() ? knobs[kThreads] : 1};
-  return RecurrenceShapeOf(group).is_grad ? LowerRecurrenceGrad(group, target, k)
-                                          : LowerRecurrence(group, target, k);
-}
-
 // Threads for the units, and rows by the number of sequences.
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  const RecurrenceShape shape = RecurrenceShapeOf(group);
+std::vector<std::vector<int>> RecurrenceEnginePlan::Choices() const {
   std::vector<std::vector<int>> all;
   for (const int rows : {4, 2, 1, 8}) {
     if (rows > 1 && rows / 2 >= shape.batch) continue;
@@ -87,17 +94,14 @@ std::vector<std::vector<int>> Candidates(const Group& group, const Target& targe
   return all;
 }
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+Result<RecurrenceEnginePlan> PlanOf(const Group& group, const Target& target) {
+  RETURN_IF_ERROR(HasRecurrence(group));
+  return RecurrenceEnginePlan{group, target, MachineOf(target), RecurrenceShapeOf(group)};
+}
 
 }  // namespace
 
-const Engine kRecurrenceEngine = {.name = "recurrence",
-                                  .version = 2,
-                                  .knobs = kKnobs,
-                                  .notes = {.numerical = {}, .behavioral = kBehavior},
-                                  .supports = Supports,
-                                  .cost = Cost,
-                                  .lower = Lower,
-                                  .candidates = Candidates};
+const Engine kRecurrenceEngine =
+    EngineOf<PlanOf>({.name = "recurrence", .version = 2, .knobs = kKnobs});
 
 }  // namespace kiln::compiler

@@ -22,8 +22,9 @@
 #include "compiler/engines/recurrence/sm80.h"
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/recurrence/call.h"
 #include "compiler/engines/recurrence/functions.h"
@@ -120,49 +121,31 @@ void AddLoop(const Group& group, const Target& target, const RecurrencePlan& p, 
 
 enum class Arithmetic : uint8_t { kHalf, kTf32, kF32 };
 
-template <Arithmetic arithmetic>
-struct Sm80 {
-  static constexpr RecurrenceUnits kUnits =
-      arithmetic == Arithmetic::kF32 ? RecurrenceUnits::kFma : RecurrenceUnits::kTensorCores;
+struct Sm80Plan {
+  const Group& group;
+  const Target& target;
+  RecurrenceUnits units;
+  RecurrenceShape shape;
+  RecurrencePlan best;  // without wishes
 
-  static Status Takes(const RecurrenceShape& shape, const Group& group, const Target& target) {
-    RETURN_IF_ERROR(RunsOnMma(target));
-    RETURN_IF_ERROR(RunsBlocksTogether(target));
-    const DType r = group.graph[shape.node->inputs[1]].dtype;
-    const bool is_half = shape.type == DType::kF16 || shape.type == DType::kBF16;
-    constexpr bool kIsHalf = arithmetic == Arithmetic::kHalf;
-    constexpr const char* kMultiplies = arithmetic == Arithmetic::kHalf   ? "f16 and bf16"
-                                        : arithmetic == Arithmetic::kTf32 ? "f32 as TF32"
-                                                                          : "f32";
-    if (r != shape.type || (kIsHalf ? !is_half : shape.type != DType::kF32))
-      return Status::Error(Code::kUnsupportedDataType,
-                           "it multiplies {}, matrices are {} and states {}", kMultiplies,
-                           Info(r).text, Info(shape.type).text);
-    return {};
+  Result<RecurrencePlan> With(std::span<const int> knobs) const {
+    if (std::ranges::all_of(knobs, [](int value) { return value == 0; })) return best;
+    return BestRecurrencePlan(shape, target, {knobs[0], knobs[1], knobs[2]}, units);
   }
 
-  static Result<RecurrencePlan> PlanOf(const Group& group, const Target& target,
-                                       std::span<const int> knobs) {
-    const RecurrenceShape shape = RecurrenceShapeOf(group);
-    RETURN_IF_ERROR(Takes(shape, group, target));
-    return BestRecurrencePlan(shape, target, {knobs[0], knobs[1], knobs[2]}, kUnits);
+  std::vector<std::vector<int>> Choices() const {
+    std::vector<std::vector<int>> all = {{0, 0, 0}};
+    for (const RecurrenceSplit& split : RecurrenceSplits(shape, target, 0, units))
+      all.push_back({split.units, split.columns, 0});
+    return all;
   }
-
-  static Status Supports(const Group& group, const Target& target) {
-    RETURN_IF_ERROR(HasRecurrence(group));
-    return PlanOf(group, target, std::array{0, 0, 0}).status();
+  Estimate EstimateOf(std::span<const int> knobs) const {
+    const auto plan = With(knobs);
+    if (!plan.ok()) return {};
+    return {.seconds = RecurrenceSeconds(*plan, target), .shared_bytes = plan->shared_bytes()};
   }
-  static double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-    const auto plan = PlanOf(group, target, knobs);
-    return plan.ok() ? RecurrenceSeconds(*plan, target) : kNoSeconds;
-  }
-  static int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
-    const auto plan = PlanOf(group, target, knobs);
-    return plan.ok() ? plan->shared_bytes() : 0;
-  }
-  static Result<Lowered> Lower(const Group& group, const Target& target,
-                               std::span<const int> knobs) {
-    ASSIGN_OR_RETURN(const RecurrencePlan plan, PlanOf(group, target, knobs));
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    ASSIGN_OR_RETURN(const RecurrencePlan plan, With(knobs));
     Lowered lowered;
     AddZeroes(group, target, plan, lowered);
     AddLoop(group, target, plan, lowered);
@@ -170,43 +153,46 @@ struct Sm80 {
                              std::max<int64_t>(plan.streamed_bytes(), 16)};
     return lowered;
   }
-  static std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-    std::vector<std::vector<int>> all = {{0, 0, 0}};
-    const RecurrenceShape shape = RecurrenceShapeOf(group);
-    for (const RecurrenceSplit& split : RecurrenceSplits(shape, target, 0, kUnits))
-      all.push_back({split.units, split.columns, 0});
-    return all;
-  }
 };
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
-constexpr int kTensorCore[] = {kNoteTensorCore};
-constexpr int kRounding[] = {kNoteTensorCore, kNoteDownConvertInputs};
-
-constexpr std::span<const int> NotesOf(Arithmetic arithmetic) {
-  if (arithmetic == Arithmetic::kF32) return {};
-  if (arithmetic == Arithmetic::kTf32) return kRounding;
-  return kTensorCore;
+template <Arithmetic arithmetic>
+Status CheckTypes(const RecurrenceShape& shape, const Group& group, const Target& target) {
+  RETURN_IF_ERROR(RunsOnMma(target));
+  RETURN_IF_ERROR(RunsBlocksTogether(target));
+  const DType r = group.graph[shape.node->inputs[1]].dtype;
+  const bool is_half = shape.type == DType::kF16 || shape.type == DType::kBF16;
+  constexpr bool kIsHalf = arithmetic == Arithmetic::kHalf;
+  constexpr const char* kMultiplies = arithmetic == Arithmetic::kHalf   ? "f16 and bf16"
+                                      : arithmetic == Arithmetic::kTf32 ? "f32 as TF32"
+                                                                        : "f32";
+  if (r != shape.type || (kIsHalf ? !is_half : shape.type != DType::kF32))
+    return Status::Error(Code::kUnsupportedDataType,
+                         "it multiplies {}, matrices are {} and states {}", kMultiplies,
+                         Info(r).text, Info(shape.type).text);
+  return {};
 }
 
 template <Arithmetic arithmetic>
-constexpr Engine RowOf(const char* name) {
-  using Row = Sm80<arithmetic>;
-  return {.name = name,
-          .version = 4,
-          .knobs = kKnobs,
-          .notes = {.numerical = NotesOf(arithmetic), .behavioral = kBehavior},
-          .supports = Row::Supports,
-          .cost = Row::Cost,
-          .lower = Row::Lower,
-          .shared_bytes = Row::SharedBytes,
-          .candidates = Row::Candidates};
+Result<Sm80Plan> PlanOf(const Group& group, const Target& target) {
+  constexpr RecurrenceUnits kUnits =
+      arithmetic == Arithmetic::kF32 ? RecurrenceUnits::kFma : RecurrenceUnits::kTensorCores;
+  RETURN_IF_ERROR(HasRecurrence(group));
+  const RecurrenceShape shape = RecurrenceShapeOf(group);
+  RETURN_IF_ERROR(CheckTypes<arithmetic>(shape, group, target));
+  ASSIGN_OR_RETURN(RecurrencePlan best, BestRecurrencePlan(shape, target, {0, 0, 0}, kUnits));
+  return Sm80Plan{group, target, kUnits, shape, std::move(best)};
 }
+
+constexpr int kTensorCore[] = {kNoteTensorCore};
+constexpr int kRounding[] = {kNoteTensorCore, kNoteDownConvertInputs};
 
 }  // namespace
 
-const Engine kRecurrenceSm80Engine = RowOf<Arithmetic::kHalf>("recurrence_sm80");
-const Engine kRecurrenceSm80Tf32Engine = RowOf<Arithmetic::kTf32>("recurrence_sm80_tf32");
-const Engine kRecurrenceSm80F32Engine = RowOf<Arithmetic::kF32>("recurrence_sm80_f32");
+const Engine kRecurrenceSm80Engine = EngineOf<PlanOf<Arithmetic::kHalf>>(
+    {.name = "recurrence_sm80", .version = 4, .knobs = kKnobs, .numerical = kTensorCore});
+const Engine kRecurrenceSm80Tf32Engine = EngineOf<PlanOf<Arithmetic::kTf32>>(
+    {.name = "recurrence_sm80_tf32", .version = 4, .knobs = kKnobs, .numerical = kRounding});
+const Engine kRecurrenceSm80F32Engine = EngineOf<PlanOf<Arithmetic::kF32>>(
+    {.name = "recurrence_sm80_f32", .version = 4, .knobs = kKnobs});
 
 }  // namespace kiln::compiler

@@ -18,8 +18,10 @@
 // accumulators for; more blocks than run at a time.
 #include "compiler/engines/recurrence/sm90.h"
 
-#include <array>
+#include <algorithm>
+#include <utility>
 
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/recurrence/call.h"
 #include "compiler/engines/recurrence/functions.h"
@@ -109,52 +111,59 @@ void AddLoop(const Group& group, const Target& target, const RecurrenceRingPlan&
 }
 
 template <bool rounds>
-struct Sm90 {
-  static Status Takes(const RecurrenceShape& shape, const Group& group, const Target& target) {
-    RETURN_IF_ERROR(RunsBlocksTogether(target));
-    RETURN_IF_ERROR(RunsOnWgmma(target));
-    const DType r = group.graph[shape.node->inputs[1]].dtype;
-    const bool is_half = shape.type == DType::kF16 || shape.type == DType::kBF16;
-    if (r == shape.type && (rounds ? shape.type == DType::kF32 : is_half)) return {};
-    return Status::Error(
-        Code::kUnsupportedDataType, "it multiplies {}, matrices are {} and states {}",
-        rounds ? "f32 as TF32" : "f16 and bf16", Info(r).text, Info(shape.type).text);
+Status CheckTypes(const RecurrenceShape& shape, const Group& group, const Target& target) {
+  RETURN_IF_ERROR(RunsBlocksTogether(target));
+  RETURN_IF_ERROR(RunsOnWgmma(target));
+  const DType r = group.graph[shape.node->inputs[1]].dtype;
+  const bool is_half = shape.type == DType::kF16 || shape.type == DType::kBF16;
+  if (r == shape.type && (rounds ? shape.type == DType::kF32 : is_half)) return {};
+  return Status::Error(
+      Code::kUnsupportedDataType, "it multiplies {}, matrices are {} and states {}",
+      rounds ? "f32 as TF32" : "f16 and bf16", Info(r).text, Info(shape.type).text);
+}
+
+// The plan of the split that the model likes best among those with what `split` names; 0 names
+// nothing.
+Result<RecurrenceRingPlan> BestRingPlan(const RecurrenceShape& shape, const Target& target,
+                                        const RecurrenceRingSplit& split) {
+  if (split.units > 0 && split.columns > 0 && split.split > 0)
+    return RecurrenceRingPlanOf(shape, target, split);
+  for (const RecurrenceRingSplit& liked : RecurrenceRingSplits(shape, target))
+    if ((split.units == 0 || liked.units == split.units) &&
+        (split.columns == 0 || liked.columns == split.columns) &&
+        (split.split == 0 || liked.split == split.split))
+      return RecurrenceRingPlanOf(shape, target, liked);
+  // The sentence of the largest blocks that it may have.
+  return RecurrenceRingPlanOf(
+      shape, target,
+      {split.units == 0 ? 40 : split.units, split.columns == 0 ? 64 : split.columns,
+       split.split == 0 ? 1 : split.split});
+}
+
+struct Sm90Plan {
+  const Group& group;
+  const Target& target;
+  RecurrenceShape shape;
+  RecurrenceRingPlan best;  // without wishes
+
+  Result<RecurrenceRingPlan> With(std::span<const int> knobs) const {
+    if (std::ranges::all_of(knobs, [](int value) { return value == 0; })) return best;
+    return BestRingPlan(shape, target, {knobs[0], knobs[1], knobs[2]});
   }
 
-  static Result<RecurrenceRingPlan> PlanOf(const Group& group, const Target& target,
-                                           std::span<const int> knobs) {
-    const RecurrenceShape shape = RecurrenceShapeOf(group);
-    RETURN_IF_ERROR(Takes(shape, group, target));
-    const RecurrenceRingSplit split{knobs[0], knobs[1], knobs[2]};
-    if (split.units > 0 && split.columns > 0 && split.split > 0)
-      return RecurrenceRingPlanOf(shape, target, split);
-    for (const RecurrenceRingSplit& liked : RecurrenceRingSplits(shape, target))
-      if ((split.units == 0 || liked.units == split.units) &&
-          (split.columns == 0 || liked.columns == split.columns) &&
-          (split.split == 0 || liked.split == split.split))
-        return RecurrenceRingPlanOf(shape, target, liked);
-    // The sentence of the largest blocks that it may have.
-    return RecurrenceRingPlanOf(
-        shape, target,
-        {split.units == 0 ? 40 : split.units, split.columns == 0 ? 64 : split.columns,
-         split.split == 0 ? 1 : split.split});
+  std::vector<std::vector<int>> Choices() const {
+    std::vector<std::vector<int>> all = {{0, 0, 0}};
+    for (const RecurrenceRingSplit& split : RecurrenceRingSplits(shape, target))
+      all.push_back({split.units, split.columns, split.split});
+    return all;
   }
-
-  static Status Supports(const Group& group, const Target& target) {
-    RETURN_IF_ERROR(HasRecurrence(group));
-    return PlanOf(group, target, std::array{0, 0, 0}).status();
+  Estimate EstimateOf(std::span<const int> knobs) const {
+    const auto plan = With(knobs);
+    if (!plan.ok()) return {};
+    return {.seconds = RecurrenceRingSeconds(*plan, target), .shared_bytes = plan->shared_bytes()};
   }
-  static double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-    const auto plan = PlanOf(group, target, knobs);
-    return plan.ok() ? RecurrenceRingSeconds(*plan, target) : kNoSeconds;
-  }
-  static int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
-    const auto plan = PlanOf(group, target, knobs);
-    return plan.ok() ? plan->shared_bytes() : 0;
-  }
-  static Result<Lowered> Lower(const Group& group, const Target& target,
-                               std::span<const int> knobs) {
-    ASSIGN_OR_RETURN(const RecurrenceRingPlan plan, PlanOf(group, target, knobs));
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    ASSIGN_OR_RETURN(const RecurrenceRingPlan plan, With(knobs));
     Lowered lowered;
     AddRecurrenceZeroes(group, target, "recurrence: counters of the groups", kCounters,
                         plan.counters(), lowered);
@@ -163,37 +172,25 @@ struct Sm90 {
                              std::max<int64_t>(plan.streamed_bytes(), 16)};
     return lowered;
   }
-  static std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-    std::vector<std::vector<int>> all = {{0, 0, 0}};
-    for (const RecurrenceRingSplit& split : RecurrenceRingSplits(RecurrenceShapeOf(group), target))
-      all.push_back({split.units, split.columns, split.split});
-    return all;
-  }
 };
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+template <bool rounds>
+Result<Sm90Plan> PlanOf(const Group& group, const Target& target) {
+  RETURN_IF_ERROR(HasRecurrence(group));
+  const RecurrenceShape shape = RecurrenceShapeOf(group);
+  RETURN_IF_ERROR(CheckTypes<rounds>(shape, group, target));
+  ASSIGN_OR_RETURN(RecurrenceRingPlan best, BestRingPlan(shape, target, {0, 0, 0}));
+  return Sm90Plan{group, target, shape, std::move(best)};
+}
+
 constexpr int kTensorCore[] = {kNoteTensorCore};
 constexpr int kRounding[] = {kNoteTensorCore, kNoteDownConvertInputs};
 
-template <bool rounds>
-constexpr Engine RowOf(const char* name) {
-  using Row = Sm90<rounds>;
-  return {.name = name,
-          .version = 1,
-          .knobs = kKnobs,
-          .notes = {.numerical = rounds ? std::span<const int>(kRounding)
-                                        : std::span<const int>(kTensorCore),
-                    .behavioral = kBehavior},
-          .supports = Row::Supports,
-          .cost = Row::Cost,
-          .lower = Row::Lower,
-          .shared_bytes = Row::SharedBytes,
-          .candidates = Row::Candidates};
-}
-
 }  // namespace
 
-const Engine kRecurrenceSm90Engine = RowOf<false>("recurrence_sm90");
-const Engine kRecurrenceSm90Tf32Engine = RowOf<true>("recurrence_sm90_tf32");
+const Engine kRecurrenceSm90Engine = EngineOf<PlanOf<false>>(
+    {.name = "recurrence_sm90", .version = 1, .knobs = kKnobs, .numerical = kTensorCore});
+const Engine kRecurrenceSm90Tf32Engine = EngineOf<PlanOf<true>>(
+    {.name = "recurrence_sm90_tf32", .version = 1, .knobs = kKnobs, .numerical = kRounding});
 
 }  // namespace kiln::compiler

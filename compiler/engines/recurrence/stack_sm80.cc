@@ -17,8 +17,9 @@
 #include "compiler/engines/recurrence/stack_sm80.h"
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/recurrence/call.h"
 #include "compiler/engines/recurrence/functions.h"
@@ -89,109 +90,81 @@ double SecondsApart(const RecurrenceShape& stack, const Target& target) {
 
 // ---- the kernels
 
-template <bool rounds>
-struct Stack {
+bool Scales(const RecurrenceStack& stack) {
+  return std::ranges::any_of(
+      stack.links, [](const RecurrenceStack::Link& link) { return link.scale != graph::kAbsent; });
+}
+
+void AddLoop(const Group& group, const Target& target, const Problem& problem,
+             const RecurrencePlan& p, Lowered& lowered) {
+  const RecurrenceShape& shape = p.shape;
+  KernelBuilder b(group, target,
+                  fmt::format("recurrence_stack_sm80: {} of {} layers of {}, {} sequences and {} "
+                              "units a block",
+                              shape.is_grad ? "the gradients" : "steps", shape.stages,
+                              graph::Text(shape.attrs.cell), p.columns, p.of_units().units),
+                  IndexType(group.graph));
+  for (const char* reserved : {"bx", "shape", "length", "weight", "before", "fixed", "read",
+                               "store", "after", "below", "below_fixed", "scale"})
+    b.Name(reserved);
+  const std::string memory = b.Name("memory"), exchange = b.Scratch(kExchange, shape.type, false),
+                    counters = b.Scratch(kCounters, DType::kI32, false),
+                    up = b.Scratch(kUp, shape.type, false);
+  Call call{
+      .skeleton = "recurrence_stack_sm80", .maps = {}, .buffers = {memory, exchange, counters, up}};
+  AddRecurrenceConfig(b, p, call);
+  call.config.push_back({"kScales", Scales(problem.stack) ? 1 : 0});
+  call.config.push_back({"kFetches", p.products[1].fetched_registers() > 0 ? 1 : 0});
+  AddRecurrenceProduct(p.products[1], "kBelow", call);
+  AddRecurrenceNumbers(b, shape,
+                       {.depth = p.of_units().depth,
+                        .pitch = p.exchange_pitch(),
+                        .parts = p.parts,
+                        .groups = p.groups,
+                        .first_groups = p.first_groups},
+                       call);
+  call.shape.push_back({"below_depth", b.Arg("below_depth", p.products[1].depth)});
+  call.shape.push_back({"below_pitch", b.Arg("below_pitch", p.products[1].pitch())});
+  call.shape.push_back({"ask_every", b.Arg("ask_every", p.ask_every())});
+  RecurrenceFunctions(b, shape, &problem.stack).Add(call);
+  Block shared;
+  shared.push_back({tile::Alloc{memory, DType::kF32, tile::Space::kShared, p.shared_bytes() / 4}});
+  Lowered loop;
+  b.Finish(CallOfBlocks(b, p.blocks(), std::move(call), std::move(shared)), {p.blocks(), 1, 1},
+           p.threads(), loop, 1);
+  loop.kernels.back().cooperative = true;
+  if (p.clustered) loop.kernels.back().cluster = static_cast<int>(p.parts);
+  Append(lowered, std::move(loop));
+}
+
+// ---- the engines' rows
+
+struct StackPlan {
   static constexpr auto kUnits = RecurrenceUnits::kTensorCores;
 
-  static Result<Problem> ProblemOf(const Group& group, const Target& target) {
-    ASSIGN_OR_RETURN(RecurrenceStack stack, RecurrenceStackOf(group));
-    RETURN_IF_ERROR(RunsOnMma(target));
-    RETURN_IF_ERROR(RunsBlocksTogether(target));
-    RecurrenceShape shape = RecurrenceShapeOf(group);
-    shape.node = &group.graph.nodes[static_cast<size_t>(stack.stages.front())];
-    shape.stages = shape.directions = static_cast<int64_t>(stack.stages.size());
-    const DType r = group.graph[shape.node->inputs[1]].dtype;
-    const bool is_half = shape.type == DType::kF16 || shape.type == DType::kBF16;
-    if (r != shape.type || (rounds ? shape.type != DType::kF32 : !is_half))
-      return Status::Error(
-          Code::kUnsupportedDataType, "it multiplies {}, matrices are {} and states {}",
-          rounds ? "f32 as TF32" : "f16 and bf16", Info(r).text, Info(shape.type).text);
-    return Problem{.stack = std::move(stack), .shape = shape};
+  const Group& group;
+  const Target& target;
+  Problem problem;
+  RecurrencePlan best;  // without wishes
+
+  Result<RecurrencePlan> With(std::span<const int> knobs) const {
+    if (std::ranges::all_of(knobs, [](int value) { return value == 0; })) return best;
+    return BestRecurrencePlan(problem.shape, target, {knobs[0], knobs[1], knobs[2]}, kUnits);
   }
 
-  static Result<RecurrencePlan> PlanOf(const RecurrenceShape& shape, const Target& target,
-                                       std::span<const int> knobs) {
-    return BestRecurrencePlan(shape, target, {knobs[0], knobs[1], knobs[2]}, kUnits);
+  std::vector<std::vector<int>> Choices() const {
+    std::vector<std::vector<int>> all = {{0, 0, 0}};
+    for (const RecurrenceSplit& split : RecurrenceSplits(problem.shape, target, 0, kUnits))
+      all.push_back({split.units, split.columns, 0});
+    return all;
   }
-  static Result<RecurrencePlan> PlanOf(const Group& group, const Target& target,
-                                       std::span<const int> knobs) {
-    ASSIGN_OR_RETURN(const Problem problem, ProblemOf(group, target));
-    return PlanOf(problem.shape, target, knobs);
+  Estimate EstimateOf(std::span<const int> knobs) const {
+    const auto plan = With(knobs);
+    if (!plan.ok()) return {};
+    return {.seconds = RecurrenceSeconds(*plan, target), .shared_bytes = plan->shared_bytes()};
   }
-
-  static Status Supports(const Group& group, const Target& target) {
-    ASSIGN_OR_RETURN(const Problem problem, ProblemOf(group, target));
-    ASSIGN_OR_RETURN(const RecurrencePlan plan, PlanOf(problem.shape, target, std::array{0, 0, 0}));
-    const double together = RecurrenceSeconds(plan, target),
-                 apart = SecondsApart(problem.shape, target);
-    if (together < apart) return {};
-    return Status::Error(Code::kUnsupportedShape,
-                         "{} layers at once would take {:.0f} us, one after the other {:.0f}",
-                         problem.shape.stages, together * 1e6, apart * 1e6);
-  }
-  static double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-    const auto plan = PlanOf(group, target, knobs);
-    return plan.ok() ? RecurrenceSeconds(*plan, target) : kNoSeconds;
-  }
-  static int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
-    const auto plan = PlanOf(group, target, knobs);
-    return plan.ok() ? plan->shared_bytes() : 0;
-  }
-
-  static bool Scales(const RecurrenceStack& stack) {
-    return std::ranges::any_of(stack.links, [](const RecurrenceStack::Link& link) {
-      return link.scale != graph::kAbsent;
-    });
-  }
-
-  static void AddLoop(const Group& group, const Target& target, const Problem& problem,
-                      const RecurrencePlan& p, Lowered& lowered) {
-    const RecurrenceShape& shape = p.shape;
-    KernelBuilder b(group, target,
-                    fmt::format("recurrence_stack_sm80: {} of {} layers of {}, {} sequences and {} "
-                                "units a block",
-                                shape.is_grad ? "the gradients" : "steps", shape.stages,
-                                graph::Text(shape.attrs.cell), p.columns, p.of_units().units),
-                    IndexType(group.graph));
-    for (const char* reserved : {"bx", "shape", "length", "weight", "before", "fixed", "read",
-                                 "store", "after", "below", "below_fixed", "scale"})
-      b.Name(reserved);
-    const std::string memory = b.Name("memory"), exchange = b.Scratch(kExchange, shape.type, false),
-                      counters = b.Scratch(kCounters, DType::kI32, false),
-                      up = b.Scratch(kUp, shape.type, false);
-    Call call{.skeleton = "recurrence_stack_sm80",
-              .maps = {},
-              .buffers = {memory, exchange, counters, up}};
-    AddRecurrenceConfig(b, p, call);
-    call.config.push_back({"kScales", Scales(problem.stack) ? 1 : 0});
-    call.config.push_back({"kFetches", p.products[1].fetched_registers() > 0 ? 1 : 0});
-    AddRecurrenceProduct(p.products[1], "kBelow", call);
-    AddRecurrenceNumbers(b, shape,
-                         {.depth = p.of_units().depth,
-                          .pitch = p.exchange_pitch(),
-                          .parts = p.parts,
-                          .groups = p.groups,
-                          .first_groups = p.first_groups},
-                         call);
-    call.shape.push_back({"below_depth", b.Arg("below_depth", p.products[1].depth)});
-    call.shape.push_back({"below_pitch", b.Arg("below_pitch", p.products[1].pitch())});
-    call.shape.push_back({"ask_every", b.Arg("ask_every", p.ask_every())});
-    RecurrenceFunctions(b, shape, &problem.stack).Add(call);
-    Block shared;
-    shared.push_back(
-        {tile::Alloc{memory, DType::kF32, tile::Space::kShared, p.shared_bytes() / 4}});
-    Lowered loop;
-    b.Finish(CallOfBlocks(b, p.blocks(), std::move(call), std::move(shared)), {p.blocks(), 1, 1},
-             p.threads(), loop, 1);
-    loop.kernels.back().cooperative = true;
-    if (p.clustered) loop.kernels.back().cluster = static_cast<int>(p.parts);
-    Append(lowered, std::move(loop));
-  }
-
-  static Result<Lowered> Lower(const Group& group, const Target& target,
-                               std::span<const int> knobs) {
-    ASSIGN_OR_RETURN(const Problem problem, ProblemOf(group, target));
-    ASSIGN_OR_RETURN(const RecurrencePlan plan, PlanOf(problem.shape, target, knobs));
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    ASSIGN_OR_RETURN(const RecurrencePlan plan, With(knobs));
     Lowered lowered;
     if (plan.numbered)
       AddRecurrenceZeroes(group, target,
@@ -204,39 +177,46 @@ struct Stack {
                              std::max<int64_t>(plan.sent_up() * plan.element_bytes(), 16)};
     return lowered;
   }
-  static std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-    std::vector<std::vector<int>> all = {{0, 0, 0}};
-    const auto problem = ProblemOf(group, target);
-    if (!problem.ok()) return all;
-    for (const RecurrenceSplit& split : RecurrenceSplits(problem->shape, target, 0, kUnits))
-      all.push_back({split.units, split.columns, 0});
-    return all;
-  }
 };
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+template <bool rounds>
+Result<Problem> ProblemOf(const Group& group, const Target& target) {
+  ASSIGN_OR_RETURN(RecurrenceStack stack, RecurrenceStackOf(group));
+  RETURN_IF_ERROR(RunsOnMma(target));
+  RETURN_IF_ERROR(RunsBlocksTogether(target));
+  RecurrenceShape shape = RecurrenceShapeOf(group);
+  shape.node = &group.graph.nodes[static_cast<size_t>(stack.stages.front())];
+  shape.stages = shape.directions = static_cast<int64_t>(stack.stages.size());
+  const DType r = group.graph[shape.node->inputs[1]].dtype;
+  const bool is_half = shape.type == DType::kF16 || shape.type == DType::kBF16;
+  if (r != shape.type || (rounds ? shape.type != DType::kF32 : !is_half))
+    return Status::Error(
+        Code::kUnsupportedDataType, "it multiplies {}, matrices are {} and states {}",
+        rounds ? "f32 as TF32" : "f16 and bf16", Info(r).text, Info(shape.type).text);
+  return Problem{.stack = std::move(stack), .shape = shape};
+}
+
+template <bool rounds>
+Result<StackPlan> PlanOf(const Group& group, const Target& target) {
+  ASSIGN_OR_RETURN(Problem problem, ProblemOf<rounds>(group, target));
+  ASSIGN_OR_RETURN(RecurrencePlan best,
+                   BestRecurrencePlan(problem.shape, target, {0, 0, 0}, StackPlan::kUnits));
+  const double together = RecurrenceSeconds(best, target),
+               apart = SecondsApart(problem.shape, target);
+  if (together < apart) return StackPlan{group, target, std::move(problem), std::move(best)};
+  return Status::Error(Code::kUnsupportedShape,
+                       "{} layers at once would take {:.0f} us, one after the other {:.0f}",
+                       problem.shape.stages, together * 1e6, apart * 1e6);
+}
+
 constexpr int kTensorCore[] = {kNoteTensorCore};
 constexpr int kRounding[] = {kNoteTensorCore, kNoteDownConvertInputs};
 
-template <bool rounds>
-constexpr Engine RowOf(const char* name) {
-  using Row = Stack<rounds>;
-  return {.name = name,
-          .version = 1,
-          .knobs = kKnobs,
-          .notes = {.numerical = rounds ? std::span<const int>(kRounding)
-                                        : std::span<const int>(kTensorCore),
-                    .behavioral = kBehavior},
-          .supports = Row::Supports,
-          .cost = Row::Cost,
-          .lower = Row::Lower,
-          .shared_bytes = Row::SharedBytes,
-          .candidates = Row::Candidates};
-}
-
 }  // namespace
 
-const Engine kRecurrenceStackSm80Engine = RowOf<false>("recurrence_stack_sm80");
-const Engine kRecurrenceStackSm80Tf32Engine = RowOf<true>("recurrence_stack_sm80_tf32");
+const Engine kRecurrenceStackSm80Engine = EngineOf<PlanOf<false>>(
+    {.name = "recurrence_stack_sm80", .version = 1, .knobs = kKnobs, .numerical = kTensorCore});
+const Engine kRecurrenceStackSm80Tf32Engine = EngineOf<PlanOf<true>>(
+    {.name = "recurrence_stack_sm80_tf32", .version = 1, .knobs = kKnobs, .numerical = kRounding});
 
 }  // namespace kiln::compiler

@@ -17,8 +17,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "compiler/engines/contract_wgmma/engine.h"
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/recurrence/call.h"
 #include "compiler/engines/recurrence/functions.h"
@@ -40,7 +43,7 @@ constexpr int kThreads = 256;
 // Each is two launches.
 constexpr int64_t kMostSteps = 512;
 
-struct Plan {
+struct StepsPlan {
   RecurrenceShape shape;
   int64_t depth = 0, width = 0;  // of the product
   Group product = {};
@@ -52,9 +55,9 @@ struct Plan {
   int64_t exchanged() const { return rows() * depth; }  // a copy
 };
 
-Result<Plan> PlanOf(const Group& group) {
+Result<StepsPlan> StepsPlanOf(const Group& group) {
   RETURN_IF_ERROR(HasRecurrence(group));
-  Plan plan{.shape = RecurrenceShapeOf(group)};
+  StepsPlan plan{.shape = RecurrenceShapeOf(group)};
   const RecurrenceShape& shape = plan.shape;
   const graph::Graph& g = group.graph;
   if (shape.accumulator != DType::kF32)
@@ -103,7 +106,7 @@ Result<Plan> PlanOf(const Group& group) {
 
 // Time of what cells move, beside the launch. Most of it lies in the L2 cache (an H100: 5.4, 7.5
 // and 11.4 us for 65,536, 262,144 and 524,288 units of an LSTM).
-double CellSeconds(const Plan& plan, const Target& target) {
+double CellSeconds(const StepsPlan& plan, const Target& target) {
   constexpr double kStartCycles = 4420, kShareOfCache = 0.6155;
   const Machine machine = MachineOf(target);
   const RecurrenceShape& shape = plan.shape;
@@ -118,7 +121,7 @@ double CellSeconds(const Plan& plan, const Target& target) {
 
 // Time to read a matrix that the L2 cache does not hold from step to step: few rows at a time keep
 // memory less busy than a copy does (an H100: 134 MB in 50 to 54 us).
-double ReadingSeconds(const Plan& plan, const Target& target) {
+double ReadingSeconds(const StepsPlan& plan, const Target& target) {
   constexpr double kOfCache = 0.7, kOfMemory = 0.7;
   const double bytes = static_cast<double>(plan.shape.directions * plan.depth * plan.width *
                                            static_cast<int64_t>(SizeOf(plan.shape.type)));
@@ -128,7 +131,7 @@ double ReadingSeconds(const Plan& plan, const Target& target) {
 
 // ---- the kernels
 
-Lowered CellsOf(const Group& group, const Target& target, const Plan& plan) {
+Lowered CellsOf(const Group& group, const Target& target, const StepsPlan& plan) {
   const RecurrenceShape& shape = plan.shape;
   KernelBuilder b(
       group, target,
@@ -162,7 +165,7 @@ Lowered CellsOf(const Group& group, const Target& target, const Plan& plan) {
 }
 
 // The product of round n, whose tensors are scratch memory and the matrix here.
-LoweredLaunch ProductOfRound(const LoweredLaunch& launch, const Plan& plan, int64_t copy,
+LoweredLaunch ProductOfRound(const LoweredLaunch& launch, const StepsPlan& plan, int64_t copy,
                              int first_kernel, int first_scratch) {
   using Kind = LoweredArg::Kind;
   LoweredLaunch own = launch;
@@ -187,7 +190,7 @@ LoweredLaunch ProductOfRound(const LoweredLaunch& launch, const Plan& plan, int6
 }
 
 // Cells before the first product, then a product and its cells for each round.
-Lowered AllRounds(const Plan& plan, Lowered cells, Lowered product) {
+Lowered AllRounds(const StepsPlan& plan, Lowered cells, Lowered product) {
   Lowered lowered;
   lowered.scratch_bytes = {2 * plan.exchanged() * static_cast<int64_t>(SizeOf(plan.shape.type)),
                            plan.rows() * plan.width * 4, 2 * plan.elements() * 4};
@@ -215,73 +218,82 @@ Lowered AllRounds(const Plan& plan, Lowered cells, Lowered product) {
 
 // ---- the engines' rows
 
+class StepsEnginePlan {
+ public:
+  static Result<StepsEnginePlan> Of(const Engine& engine, const Group& group,
+                                    const Target& target) {
+    ASSIGN_OR_RETURN(StepsPlan plan, StepsPlanOf(group));
+    // The product's plan refers to its group, which has to stay where it is.
+    auto own = std::make_unique<const StepsPlan>(std::move(plan));
+    PlanResult product = engine.plan(own->product, target);
+    if (!product.ok())
+      return Status::Error(product.status().code(), "the product of a step: {}",
+                           product.status().message());
+    return StepsEnginePlan(engine, group, target, std::move(own), *std::move(product));
+  }
+
+  std::vector<Proposal> Proposals() const {
+    std::vector<Proposal> all = Propose(engine_, *product_);
+    for (Proposal& p : all) p.seconds = Seconds(p.seconds);
+    return all;
+  }
+
+  Estimate EstimateOf(std::span<const int> knobs) const {
+    Estimate of = product_->EstimateOf(knobs);
+    of.seconds = Seconds(of.seconds);
+    return of;
+  }
+
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    ASSIGN_OR_RETURN(Lowered product, product_->Lower(knobs));
+    return AllRounds(*plan_, CellsOf(group_, target_, *plan_), std::move(product));
+  }
+
+ private:
+  StepsEnginePlan(const Engine& engine, const Group& group, const Target& target,
+                  std::unique_ptr<const StepsPlan> plan, std::unique_ptr<const EnginePlan> product)
+      : engine_(engine),
+        group_(group),
+        target_(target),
+        plan_(std::move(plan)),
+        product_(std::move(product)),
+        reading_(ReadingSeconds(*plan_, target)),
+        cells_(CellSeconds(*plan_, target)) {}
+
+  double Seconds(double product) const {
+    return static_cast<double>(plan_->shape.steps) * (std::max(product, reading_) + cells_) +
+           cells_;
+  }
+
+  const Engine& engine_;  // of the product
+  const Group& group_;
+  const Target& target_;
+  std::unique_ptr<const StepsPlan> plan_;
+  std::unique_ptr<const EnginePlan> product_;
+  double reading_, cells_;  // seconds of a step
+};
+
 using EngineRef = const Engine&;
 
 template <EngineRef kProduct>
-struct Steps {
-  static Status Supports(const Group& group, const Target& target) {
-    ASSIGN_OR_RETURN(const Plan plan, PlanOf(group));
-    const Status status = kProduct.supports(plan.product, target);
-    if (status.ok()) return {};
-    return Status::Error(status.code(), "the product of a step: {}", status.message());
-  }
-  static double Seconds(const Plan& plan, const Target& target, double product) {
-    return static_cast<double>(plan.shape.steps) *
-               (std::max(product, ReadingSeconds(plan, target)) + CellSeconds(plan, target)) +
-           CellSeconds(plan, target);
-  }
-  static double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-    const auto plan = PlanOf(group);
-    return plan.ok() ? Seconds(*plan, target, kProduct.cost(plan->product, target, knobs))
-                     : kNoSeconds;
-  }
-  static int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
-    const auto plan = PlanOf(group);
-    return plan.ok() ? kProduct.shared_bytes(plan->product, target, knobs) : 0;
-  }
-  static std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-    const auto plan = PlanOf(group);
-    if (!plan.ok()) return {DefaultKnobs(kProduct)};
-    return CandidateKnobs(kProduct, plan->product, target);
-  }
-  static std::vector<Proposal> Proposals(const Group& group, const Target& target) {
-    const auto plan = PlanOf(group);
-    if (!plan.ok()) return {};
-    std::vector<Proposal> all = Propose(kProduct, plan->product, target);
-    for (Proposal& p : all) p.seconds = Seconds(*plan, target, p.seconds);
-    return all;
-  }
-  static Result<Lowered> Lower(const Group& group, const Target& target,
-                               std::span<const int> knobs) {
-    ASSIGN_OR_RETURN(const Plan plan, PlanOf(group));
-    ASSIGN_OR_RETURN(Lowered product, kProduct.lower(plan.product, target, knobs));
-    return AllRounds(plan, CellsOf(group, target, plan), std::move(product));
-  }
-};
+Result<StepsEnginePlan> PlanOf(const Group& group, const Target& target) {
+  return StepsEnginePlan::Of(kProduct, group, target);
+}
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 constexpr int kTensorCore[] = {kNoteTensorCore};
 constexpr int kRounding[] = {kNoteTensorCore, kNoteDownConvertInputs};
 
-template <EngineRef kProduct>
-Engine RowOf(const char* name, std::span<const int> numerical) {
-  using Row = Steps<kProduct>;
-  return {.name = name,
-          .version = 1,
-          .knobs = kProduct.knobs,
-          .notes = {.numerical = numerical, .behavioral = kBehavior},
-          .supports = Row::Supports,
-          .cost = Row::Cost,
-          .lower = Row::Lower,
-          .shared_bytes = Row::SharedBytes,
-          .candidates = Row::Candidates,
-          .propose = Row::Proposals};
-}
-
 }  // namespace
 
-const Engine kRecurrenceStepsEngine = RowOf<kWgmmaSm90Engine>("recurrence_steps", kTensorCore);
+const Engine kRecurrenceStepsEngine =
+    EngineOf<PlanOf<kWgmmaSm90Engine>>({.name = "recurrence_steps",
+                                        .version = 1,
+                                        .knobs = kWgmmaSm90Engine.knobs,
+                                        .numerical = kTensorCore});
 const Engine kRecurrenceStepsTf32Engine =
-    RowOf<kWgmmaSm90Tf32Engine>("recurrence_steps_tf32", kRounding);
+    EngineOf<PlanOf<kWgmmaSm90Tf32Engine>>({.name = "recurrence_steps_tf32",
+                                            .version = 1,
+                                            .knobs = kWgmmaSm90Tf32Engine.knobs,
+                                            .numerical = kRounding});
 
 }  // namespace kiln::compiler

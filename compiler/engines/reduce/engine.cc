@@ -12,6 +12,7 @@
 // Declines: a group whose anchor is no reduction.
 #include "compiler/engines/reduce/engine.h"
 
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/reduction/reduce_plan.h"
 #include "compiler/machine/machine.h"
@@ -28,36 +29,35 @@ constexpr KnobRow kKnobs[] = {
 };
 enum { kThreads, kSplits };
 
-Status Supports(const Group& group, const Target&) {
-  if (group.kind == GroupKind::kReduce) return {};
-  return Status::Error(Code::kUnsupportedGraphPattern, "the group has no reduction as its anchor");
-}
+struct ReduceEnginePlan {
+  const Group& group;
+  const Target& target;
+  double seconds;
 
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  const ReducePlan plan = PlanReduce(group);
-  const ReduceKnobs chosen{.threads = knobs[kThreads], .splits = knobs[kSplits]};
-  return target.is_cuda() ? LowerReduceGpu(plan, target, chosen)
-                          : LowerReduceCpu(plan, target, chosen);
-}
+  std::vector<std::vector<int>> Choices() const { return NeighbouringKnobs(kKnobs); }
+  Estimate EstimateOf(std::span<const int>) const { return {.seconds = seconds}; }
+  // Nothing that is ranked follows from the group's stages, which are found here alone.
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    const ReducePlan plan = PlanReduce(group);
+    const ReduceKnobs chosen{.threads = knobs[kThreads], .splits = knobs[kSplits]};
+    return target.is_cuda() ? LowerReduceGpu(plan, target, chosen)
+                            : LowerReduceCpu(plan, target, chosen);
+  }
+};
 
-double Cost(const Group& group, const Target& target, std::span<const int>) {
+Result<ReduceEnginePlan> PlanOf(const Group& group, const Target& target) {
   constexpr double kShare = 0.93;  // of a copy's rate
   constexpr double kStarts = 1.5;  // of a kernel that moves data: threads add up what each has
+  if (group.kind != GroupKind::kReduce)
+    return Status::Text(Code::kUnsupportedGraphPattern, "the group has no reduction as its anchor");
   const Machine machine = MachineOf(target);
-  return kStarts * machine.StartSeconds() +
-         static_cast<double>(FloorBytes(group)) / (machine.memory * kShare);
+  const double seconds = kStarts * machine.StartSeconds() +
+                         static_cast<double>(FloorBytes(group)) / (machine.memory * kShare);
+  return ReduceEnginePlan{group, target, seconds};
 }
-
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 
 }  // namespace
 
-const Engine kReduceEngine = {.name = "reduce",
-                              .version = 5,
-                              .knobs = kKnobs,
-                              .notes = {.numerical = {}, .behavioral = kBehavior},
-                              .supports = Supports,
-                              .cost = Cost,
-                              .lower = Lower};
+const Engine kReduceEngine = EngineOf<PlanOf>({.name = "reduce", .version = 5, .knobs = kKnobs});
 
 }  // namespace kiln::compiler

@@ -18,7 +18,9 @@
 #include "compiler/engines/rows/engine.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/machine/machine.h"
 #include "ir/graph/ops.h"
@@ -55,17 +57,84 @@ bool WritesOverRowValues(const RowsPlan& plan) {
   });
 }
 
-Status Supports(const Group& group, const Target& target) {
+RowsKnobs Named(std::span<const int> knobs) {
+  return {.threads = knobs[kThreads], .vectors = knobs[kVectors], .rows = knobs[kRows]};
+}
+
+// Columns are summed up in registers, so that rows must be, too.
+bool MakesKernel(const RowsPlan& plan, const RowsShape& shape) {
+  return !shape.streams || plan.columns() == 0;
+}
+
+class RowsEnginePlan {
+ public:
+  RowsEnginePlan(const Group& group, const Target& target, RowsPlan plan)
+      : group_(group),
+        target_(target),
+        machine_(MachineOf(target)),
+        plan_(std::move(plan)),
+        floor_bytes_(static_cast<double>(FloorBytes(group))) {}
+
+  // Those that make a kernel.
+  std::vector<Proposal> Proposals() const {
+    std::vector<Proposal> all;
+    for (std::vector<int>& knobs : NeighbouringKnobs(kKnobs)) {
+      const RowsShape shape = ShapeOf(plan_, target_, Named(knobs));
+      if (MakesKernel(plan_, shape))
+        all.push_back({.knobs = std::move(knobs),
+                       .seconds = Seconds(shape),
+                       .shared_bytes = shape.SharedBytes(plan_)});
+    }
+    return all;
+  }
+
+  Estimate EstimateOf(std::span<const int> knobs) const {
+    const RowsShape shape = ShapeOf(plan_, target_, Named(knobs));
+    return {.seconds = MakesKernel(plan_, shape) ? Seconds(shape) : kNoSeconds,
+            .shared_bytes = shape.SharedBytes(plan_)};
+  }
+
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    const RowsShape shape = ShapeOf(plan_, target_, Named(knobs));
+    if (!MakesKernel(plan_, shape))
+      return Decline("{} hold no row of {} elements", KnobText(kKnobs, knobs), plan_.row.length);
+    return LowerRows(shape.CanKeep(plan_.lanes) ? PlanRows(group_, true) : plan_, target_, shape);
+  }
+
+ private:
+  double Seconds(const RowsShape& shape) const;
+
+  const Group& group_;
+  const Target& target_;
+  Machine machine_;
+  RowsPlan plan_;
+  double floor_bytes_;
+};
+
+double RowsEnginePlan::Seconds(const RowsShape& shape) const {
+  constexpr double kShare = 0.95, kStreamedShare = 0.54;  // of a copy's rate
+  constexpr double kReduceCycles = 1700;  // of a kernel: until the teams of its last rows agree
+  double seconds = floor_bytes_ / (machine_.memory * (shape.streams ? kStreamedShare : kShare));
+  if (shape.ring > 0 && plan_.columns() == 0) {  // a multiprocessor has one row at a time
+    const int64_t turns = CeilDiv(plan_.row.rows, int64_t{target_.multiprocessors});
+    seconds *= static_cast<double>(turns * target_.multiprocessors) /
+               static_cast<double>(std::max<int64_t>(plan_.row.rows, 1));
+  }
+  const double start = machine_.StartSeconds() + machine_.Seconds(kReduceCycles);
+  return start * (plan_.columns() == 0 ? 1 : 2) + seconds;
+}
+
+Result<RowsEnginePlan> PlanOf(const Group& group, const Target& target) {
   if (group.kind != GroupKind::kRows)
     return Status::Error(Code::kUnsupportedGraphPattern, "the group is no chain along rows");
   if (!target.is_cuda()) return Decline("rows are kept in the registers of a GPU's threads");
-  const RowsPlan plan = PlanRows(group);
+  RowsPlan plan = PlanRows(group);
   const bool is_alone = group.stores_little && plan.columns() == 0;
   if (!plan.row.inner_is_reduced && !is_alone)
     return Decline("rows do not lie along the innermost dim of memory");
   if (WritesOverRowValues(plan)) return Decline("a value of the row is updated in place");
   const RowsShape shape = ShapeOf(plan, target, {});
-  if (!shape.streams || is_alone) return {};
+  if (!shape.streams || is_alone) return RowsEnginePlan(group, target, std::move(plan));
   if (plan.columns() > 0)
     return Decline("rows of {} elements leave no registers for sums across rows", plan.row.length);
   int64_t bytes = 0;
@@ -77,90 +146,11 @@ Status Supports(const Group& group, const Target& target) {
   if (plan.row.rows * 2 < target.multiprocessors)
     return Decline("{} rows of {} elements leave most multiprocessors idle", plan.row.rows,
                    plan.row.length);
-  return {};
+  return RowsEnginePlan(group, target, std::move(plan));
 }
-
-RowsKnobs Named(std::span<const int> knobs) {
-  return {.threads = knobs[kThreads], .vectors = knobs[kVectors], .rows = knobs[kRows]};
-}
-
-int64_t SharedBytes(const Group& group, const Target& target, std::span<const int> knobs) {
-  const RowsPlan plan = PlanRows(group);
-  return ShapeOf(plan, target, Named(knobs)).SharedBytes(plan);
-}
-
-// Columns are summed up in registers, so that rows must be, too.
-bool MakesKernel(const RowsPlan& plan, const RowsShape& shape) {
-  return !shape.streams || plan.columns() == 0;
-}
-
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  const RowsPlan plan = PlanRows(group);
-  const RowsShape shape = ShapeOf(plan, target, Named(knobs));
-  if (!MakesKernel(plan, shape))
-    return Decline("{} hold no row of {} elements", KnobText(kRowsEngine, knobs), plan.row.length);
-  return LowerRows(shape.CanKeep(plan.lanes) ? PlanRows(group, true) : plan, target, shape);
-}
-
-double Seconds(const RowsPlan& plan, const Group& group, const Target& target,
-               std::span<const int> knobs) {
-  constexpr double kShare = 0.95, kStreamedShare = 0.54;  // of a copy's rate
-  constexpr double kReduceCycles = 1700;  // of a kernel: until the teams of its last rows agree
-  const RowsShape shape = ShapeOf(plan, target, Named(knobs));
-  if (!MakesKernel(plan, shape)) return kNoSeconds;
-  const Machine machine = MachineOf(target);
-  double seconds = static_cast<double>(FloorBytes(group)) /
-                   (machine.memory * (shape.streams ? kStreamedShare : kShare));
-  if (shape.ring > 0 && plan.columns() == 0) {  // a multiprocessor has one row at a time
-    const int64_t turns = CeilDiv(plan.row.rows, int64_t{target.multiprocessors});
-    seconds *= static_cast<double>(turns * target.multiprocessors) /
-               static_cast<double>(std::max<int64_t>(plan.row.rows, 1));
-  }
-  const double start = machine.StartSeconds() + machine.Seconds(kReduceCycles);
-  return start * (plan.columns() == 0 ? 1 : 2) + seconds;
-}
-
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  return Seconds(PlanRows(group), group, target, knobs);
-}
-
-std::vector<std::vector<int>> Legal(const RowsPlan& plan, const Target& target) {
-  std::vector<std::vector<int>> all = NeighbouringKnobs(kRowsEngine);
-  std::erase_if(all, [&](const std::vector<int>& knobs) {
-    return !MakesKernel(plan, ShapeOf(plan, target, Named(knobs)));
-  });
-  return all;
-}
-
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  return Legal(PlanRows(group), target);
-}
-
-// The group is planned once.
-std::vector<Proposal> Proposals(const Group& group, const Target& target) {
-  const RowsPlan plan = PlanRows(group);
-  std::vector<Proposal> all;
-  for (std::vector<int>& knobs : Legal(plan, target)) {
-    const double seconds = Seconds(plan, group, target, knobs);
-    const int64_t shared = ShapeOf(plan, target, Named(knobs)).SharedBytes(plan);
-    all.push_back({.knobs = std::move(knobs), .seconds = seconds, .shared_bytes = shared});
-  }
-  return all;
-}
-
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 
 }  // namespace
 
-const Engine kRowsEngine = {.name = "rows",
-                            .version = 5,
-                            .knobs = kKnobs,
-                            .notes = {.numerical = {}, .behavioral = kBehavior},
-                            .supports = Supports,
-                            .cost = Cost,
-                            .lower = Lower,
-                            .shared_bytes = SharedBytes,
-                            .candidates = Candidates,
-                            .propose = Proposals};
+const Engine kRowsEngine = EngineOf<PlanOf>({.name = "rows", .version = 5, .knobs = kKnobs});
 
 }  // namespace kiln::compiler

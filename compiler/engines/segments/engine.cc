@@ -15,6 +15,7 @@
 // Declines: a group without segments.
 #include "compiler/engines/segments/engine.h"
 
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/segments/kernels.h"
 #include "compiler/machine/machine.h"
@@ -34,21 +35,29 @@ bool IsReduce(const Group& group) {
   return group.graph.nodes.back().op == graph::GraphOp::kSegmentReduce;
 }
 
-Status Supports(const Group& group, const Target&) {
-  if (group.kind == GroupKind::kSegments) return {};
-  return Status::Text(Code::kUnsupportedGraphPattern, "the group has no segments");
-}
+struct SegmentsPlan {
+  const Group& group;
+  const Target& target;
+  Machine machine;
+  double bytes;  // that are moved
 
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  if (IsReduce(group)) return LowerSegmentReduce(group, target, knobs[kThreads], knobs[kPlaces]);
-  return LowerSegmentIds(group, target, knobs[kThreads]);
-}
+  std::vector<std::vector<int>> Choices() const { return NeighbouringKnobs(kKnobs); }
+  Estimate EstimateOf(std::span<const int> knobs) const {
+    constexpr double kShare = 0.7;  // of a copy's rate
+    // With few places little is on its way, and with many some are behind the end of their segment.
+    constexpr double kAlone = 0.3, kBehind = 0.02;
+    const double places = knobs[kPlaces];
+    return {.seconds =
+                StreamSeconds(machine, bytes * (1 + kAlone / places + kBehind * places), kShare)};
+  }
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    if (IsReduce(group)) return LowerSegmentReduce(group, target, knobs[kThreads], knobs[kPlaces]);
+    return LowerSegmentIds(group, target, knobs[kThreads]);
+  }
+};
 
 // A row for each place: most of them come from the L2 cache.
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  constexpr double kShare = 0.7;  // of a copy's rate
-  // With few places little is on its way, and with many some are behind the end of their segment.
-  constexpr double kAlone = 0.3, kBehind = 0.02;
+double BytesOf(const Group& group) {
   const graph::Graph& g = group.graph;
   const graph::Node& node = g.nodes.back();
   auto bytes = static_cast<double>(FloorBytes(group));
@@ -58,20 +67,18 @@ double Cost(const Group& group, const Target& target, std::span<const int> knobs
     bytes +=
         static_cast<double>(NumElements(rows.dims)) * static_cast<double>(row) * SizeOf(x.dtype);
   }
-  const double places = knobs.empty() ? kPlacesDomain[0] : knobs[kPlaces];
-  return StreamSeconds(MachineOf(target), bytes * (1 + kAlone / places + kBehind * places), kShare);
+  return bytes;
 }
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
+Result<SegmentsPlan> PlanOf(const Group& group, const Target& target) {
+  if (group.kind == GroupKind::kSegments)
+    return SegmentsPlan{group, target, MachineOf(target), BytesOf(group)};
+  return Status::Text(Code::kUnsupportedGraphPattern, "the group has no segments");
+}
 
 }  // namespace
 
-const Engine kSegmentsEngine = {.name = "segments",
-                                .version = 1,
-                                .knobs = kKnobs,
-                                .notes = {.numerical = {}, .behavioral = kBehavior},
-                                .supports = Supports,
-                                .cost = Cost,
-                                .lower = Lower};
+const Engine kSegmentsEngine =
+    EngineOf<PlanOf>({.name = "segments", .version = 1, .knobs = kKnobs});
 
 }  // namespace kiln::compiler

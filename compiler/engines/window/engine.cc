@@ -20,6 +20,7 @@
 
 #include <algorithm>
 
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/window/nest.h"
 #include "compiler/engines/window/tiles.h"
@@ -165,30 +166,28 @@ Lowered LowerCpu(const Group& group, const Target& target) {
       [&](Block& out, const Index& index) { EmitPlace(b, out, group, index, order.back(), 1); });
 }
 
-Status Supports(const Group& group, const Target&) {
-  if (group.kind == GroupKind::kWindow) return {};
-  return Status::Error(Code::kUnsupportedGraphPattern, "the group has no window as its anchor");
-}
+struct WindowPlan {
+  const Group& group;
+  const Target& target;
+  double seconds;
 
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  return target.is_cuda() ? LowerGpu(group, target, knobs) : LowerCpu(group, target);
-}
+  std::vector<std::vector<int>> Choices() const { return NeighbouringKnobs(kKnobs); }
+  Estimate EstimateOf(std::span<const int>) const { return {.seconds = seconds}; }
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    return target.is_cuda() ? LowerGpu(group, target, knobs) : LowerCpu(group, target);
+  }
+};
 
-double Cost(const Group& group, const Target& target, std::span<const int>) {
+Result<WindowPlan> PlanOf(const Group& group, const Target& target) {
   constexpr double kShare = 0.85;  // of a copy's rate
-  return StreamSeconds(MachineOf(target), static_cast<double>(FloorBytes(group)), kShare);
+  if (group.kind != GroupKind::kWindow)
+    return Status::Text(Code::kUnsupportedGraphPattern, "the group has no window as its anchor");
+  const auto bytes = static_cast<double>(FloorBytes(group));
+  return WindowPlan{group, target, StreamSeconds(MachineOf(target), bytes, kShare)};
 }
-
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 
 }  // namespace
 
-const Engine kWindowEngine = {.name = "window",
-                              .version = 4,
-                              .knobs = kKnobs,
-                              .notes = {.numerical = {}, .behavioral = kBehavior},
-                              .supports = Supports,
-                              .cost = Cost,
-                              .lower = Lower};
+const Engine kWindowEngine = EngineOf<PlanOf>({.name = "window", .version = 4, .knobs = kKnobs});
 
 }  // namespace kiln::compiler

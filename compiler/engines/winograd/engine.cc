@@ -18,9 +18,12 @@
 #include "compiler/engines/winograd/engine.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "compiler/engines/contract_simt/engine.h"
 #include "compiler/engines/contract_wgmma/engine.h"
+#include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/engines/winograd/transforms.h"
 #include "compiler/machine/machine.h"
@@ -43,43 +46,6 @@ double TransformSeconds(const Group& group, const WinogradPlan& plan, const Targ
   const double rate =
       std::min(kShareOfCache * machine.l2_share() * machine.multiprocessors, machine.memory);
   return 3 * machine.StartSeconds() + static_cast<double>(bytes) / rate;
-}
-
-template <EngineRef kProduct>
-Status Supports(const Group& group, const Target& target) {
-  if (!target.is_cuda())
-    return Status::Error(Code::kArchMismatch, "the target is {}, not a GPU", target.arch);
-  ASSIGN_OR_RETURN(const WinogradPlan plan, PlanWinograd(group));
-  return kProduct.supports(plan.product, target);
-}
-
-template <EngineRef kProduct>
-double Cost(const Group& group, const Target& target, std::span<const int> knobs) {
-  const Result<WinogradPlan> plan = PlanWinograd(group);
-  if (!plan.ok()) return kNoSeconds;
-  return kProduct.cost(plan->product, target, knobs) + TransformSeconds(group, *plan, target);
-}
-
-template <EngineRef kProduct>
-int64_t SharedBytesOf(const Group& group, const Target& target, std::span<const int> knobs) {
-  const Result<WinogradPlan> plan = PlanWinograd(group);
-  return plan.ok() ? kProduct.shared_bytes(plan->product, target, knobs) : 0;
-}
-
-template <EngineRef kProduct>
-std::vector<std::vector<int>> Candidates(const Group& group, const Target& target) {
-  const Result<WinogradPlan> plan = PlanWinograd(group);
-  if (!plan.ok()) return {DefaultKnobs(kProduct)};
-  return CandidateKnobs(kProduct, plan->product, target);
-}
-
-template <EngineRef kProduct>
-std::vector<Proposal> Proposals(const Group& group, const Target& target) {
-  const Result<WinogradPlan> plan = PlanWinograd(group);
-  if (!plan.ok()) return {};
-  std::vector<Proposal> all = Propose(kProduct, plan->product, target);
-  for (Proposal& p : all) p.seconds += TransformSeconds(group, *plan, target);
-  return all;
 }
 
 // The product's kernels, whose tensors are scratch buffers here.
@@ -107,44 +73,83 @@ void Append(Lowered product, const Group& group, Lowered& lowered) {
   std::ranges::copy(product.scratch_bytes, std::back_inserter(lowered.scratch_bytes));
 }
 
+class WinogradEnginePlan {
+ public:
+  static Result<WinogradEnginePlan> Of(const Engine& engine, const Group& group,
+                                       const Target& target) {
+    if (!target.is_cuda())
+      return Status::Error(Code::kArchMismatch, "the target is {}, not a GPU", target.arch);
+    ASSIGN_OR_RETURN(WinogradPlan plan, PlanWinograd(group));
+    // The product's plan refers to its group, which has to stay where it is.
+    auto own = std::make_unique<const WinogradPlan>(std::move(plan));
+    ASSIGN_OR_RETURN(auto product, engine.plan(own->product, target));
+    return WinogradEnginePlan(engine, group, target, std::move(own), std::move(product));
+  }
+
+  std::vector<Proposal> Proposals() const {
+    std::vector<Proposal> all = Propose(engine_, *product_);
+    for (Proposal& p : all) p.seconds += transforms_;
+    return all;
+  }
+
+  Estimate EstimateOf(std::span<const int> knobs) const {
+    Estimate of = product_->EstimateOf(knobs);
+    of.seconds += transforms_;
+    return of;
+  }
+
+  Result<Lowered> Lower(std::span<const int> knobs) const {
+    ASSIGN_OR_RETURN(Lowered product, product_->Lower(knobs));
+    Lowered lowered;
+    lowered.scratch_bytes.resize(kWinogradScratches);
+    lowered.scratch_bytes[kWinogradA] = plan_->a.elements() * SizeOf(DType::kF32);
+    lowered.scratch_bytes[kWinogradB] = plan_->b.elements() * SizeOf(DType::kF32);
+    lowered.scratch_bytes[kWinogradOut] = plan_->out.elements() * SizeOf(DType::kF32);
+    TransformWinogradPixels(group_, target_, *plan_, lowered);
+    TransformWinogradOther(group_, target_, *plan_, lowered);
+    Append(std::move(product), plan_->product, lowered);
+    TransformWinogradBack(group_, target_, *plan_, lowered);
+    return lowered;
+  }
+
+ private:
+  WinogradEnginePlan(const Engine& engine, const Group& group, const Target& target,
+                     std::unique_ptr<const WinogradPlan> plan,
+                     std::unique_ptr<const EnginePlan> product)
+      : engine_(engine),
+        group_(group),
+        target_(target),
+        plan_(std::move(plan)),
+        product_(std::move(product)),
+        transforms_(TransformSeconds(group, *plan_, target)) {}
+
+  const Engine& engine_;  // of the product
+  const Group& group_;
+  const Target& target_;
+  std::unique_ptr<const WinogradPlan> plan_;
+  std::unique_ptr<const EnginePlan> product_;
+  double transforms_;  // seconds
+};
+
 template <EngineRef kProduct>
-Result<Lowered> Lower(const Group& group, const Target& target, std::span<const int> knobs) {
-  ASSIGN_OR_RETURN(const WinogradPlan plan, PlanWinograd(group));
-  ASSIGN_OR_RETURN(Lowered product, kProduct.lower(plan.product, target, knobs));
-  Lowered lowered;
-  lowered.scratch_bytes.resize(kWinogradScratches);
-  lowered.scratch_bytes[kWinogradA] = plan.a.elements() * SizeOf(DType::kF32);
-  lowered.scratch_bytes[kWinogradB] = plan.b.elements() * SizeOf(DType::kF32);
-  lowered.scratch_bytes[kWinogradOut] = plan.out.elements() * SizeOf(DType::kF32);
-  TransformWinogradPixels(group, target, plan, lowered);
-  TransformWinogradOther(group, target, plan, lowered);
-  Append(std::move(product), plan.product, lowered);
-  TransformWinogradBack(group, target, plan, lowered);
-  return lowered;
+Result<WinogradEnginePlan> PlanOf(const Group& group, const Target& target) {
+  return WinogradEnginePlan::Of(kProduct, group, target);
 }
 
-constexpr int kBehavior[] = {kNoteRuntimeCompilation};
 constexpr int kNumerical[] = {kNoteWinograd, kNoteWinogradTile4x4};
 constexpr int kNumericalSm90[] = {kNoteTensorCore, kNoteWinograd, kNoteWinogradTile4x4};
 
-template <EngineRef kProduct>
-Engine EngineFor(const char* name, std::span<const int> numerical) {
-  return {.name = name,
-          .version = 1,
-          .knobs = kProduct.knobs,
-          .notes = {.numerical = numerical, .behavioral = kBehavior},
-          .supports = Supports<kProduct>,
-          .cost = Cost<kProduct>,
-          .lower = Lower<kProduct>,
-          .shared_bytes = SharedBytesOf<kProduct>,
-          .candidates = Candidates<kProduct>,
-          .propose = Proposals<kProduct>};
-}
-
 }  // namespace
 
-const Engine kWinogradEngine = EngineFor<kContractSimtEngine>("winograd", kNumerical);
+const Engine kWinogradEngine =
+    EngineOf<PlanOf<kContractSimtEngine>>({.name = "winograd",
+                                           .version = 1,
+                                           .knobs = kContractSimtEngine.knobs,
+                                           .numerical = kNumerical});
 const Engine kWinogradSm90Engine =
-    EngineFor<kWgmmaSm903xTf32Engine>("winograd_sm90", kNumericalSm90);
+    EngineOf<PlanOf<kWgmmaSm903xTf32Engine>>({.name = "winograd_sm90",
+                                              .version = 1,
+                                              .knobs = kWgmmaSm903xTf32Engine.knobs,
+                                              .numerical = kNumericalSm90});
 
 }  // namespace kiln::compiler

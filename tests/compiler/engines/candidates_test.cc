@@ -32,7 +32,7 @@ TEST(Candidates, AreOrderedLegalAndHeadedByThePick) {
       EXPECT_LE(ranked[0].seconds, LeastSeconds(ranked) * kWorthAKernel);
       for (const Candidate& c : ranked) {
         const Engine& engine = Engines()[static_cast<size_t>(c.engine)];
-        EXPECT_TRUE(engine.supports(**group, target).ok()) << engine.name;
+        EXPECT_TRUE(Supports(engine, **group, target).ok()) << engine.name;
         EXPECT_EQ(std::ranges::count(ranked, c), 1) << KnobText(engine, c.knobs);
         ASSERT_EQ(c.knobs.size(), engine.knobs.size());
         for (size_t k = 0; k < c.knobs.size(); ++k)
@@ -44,7 +44,7 @@ TEST(Candidates, AreOrderedLegalAndHeadedByThePick) {
   EXPECT_GT(lists, 10);
 }
 
-// Proposals say of all candidates at once what is said of each alone.
+// Proposals say of all configurations at once what an estimate says of each alone.
 TEST(Candidates, ProposalsAgreeWithTheirParts) {
   const Target target = *TargetFromArch("sm_90a");
   std::set<std::string> asked;
@@ -53,40 +53,23 @@ TEST(Candidates, ProposalsAgreeWithTheirParts) {
     const auto group = LeadingGroupOf(sample.graph, target);
     if (!group.ok() || !*group) continue;
     for (const Engine& engine : Engines()) {
-      if (engine.propose == nullptr || !engine.supports(**group, target).ok()) continue;
+      const auto plan = engine.plan(**group, target);
+      if (!plan.ok()) continue;
       asked.insert(engine.name);
-      const std::vector<Proposal> proposals = Propose(engine, **group, target);
-      const std::vector<std::vector<int>> knobs = CandidateKnobs(engine, **group, target);
-      ASSERT_EQ(proposals.size(), knobs.size()) << sample.graph.name << " " << engine.name;
-      for (size_t i = 0; i < knobs.size(); ++i) {
-        EXPECT_EQ(proposals[i].knobs, knobs[i]);
-        EXPECT_EQ(proposals[i].seconds, engine.cost(**group, target, knobs[i]));
-        EXPECT_EQ(proposals[i].shared_bytes, engine.shared_bytes == nullptr
-                                                 ? 0
-                                                 : engine.shared_bytes(**group, target, knobs[i]));
-        if (proposals[i].preference != Proposal::kNotPreferred) ++preferred;
+      const std::vector<Proposal> proposals = Propose(engine, **plan);
+      ASSERT_FALSE(proposals.empty()) << sample.graph.name << " " << engine.name;
+      for (const Proposal& p : proposals) {
+        const Estimate alone = (*plan)->EstimateOf(p.knobs);
+        EXPECT_EQ(p.seconds, alone.seconds) << engine.name << " " << KnobText(engine, p.knobs);
+        EXPECT_EQ(p.shared_bytes, alone.shared_bytes)
+            << engine.name << " " << KnobText(engine, p.knobs);
+        if (p.preference != Proposal::kNotPreferred) ++preferred;
       }
     }
   }
-  EXPECT_TRUE(asked.contains("wgmma_sm90") && asked.contains("conv_halo_sm90"));
+  for (const char* name : {"wgmma_sm90", "conv_halo_sm90", "conv_first_layer", "rows"})
+    EXPECT_TRUE(asked.contains(name)) << name;
   EXPECT_GT(preferred, 0);
-}
-
-std::vector<std::vector<int>> Repeating(const Group&, const Target&) { return {{1}, {2}, {1}}; }
-std::vector<std::vector<int>> Nothing(const Group&, const Target&) { return {}; }
-
-TEST(Candidates, ComeFromTheEnginesOwnListWhereItHasOne) {
-  constexpr static int kDomain[] = {1, 2};
-  constexpr static KnobRow kRows[] = {{.name = "x", .cudnn_type = 0, .domain = kDomain}};
-  Engine engine = Engines()[0];
-  engine.knobs = kRows;
-  const Group group;
-  const Target target;
-  EXPECT_EQ(CandidateKnobs(engine, group, target), NeighbouringKnobs(engine));
-  engine.candidates = Repeating;
-  EXPECT_EQ(CandidateKnobs(engine, group, target), Repeating(group, target));
-  engine.candidates = Nothing;  // a list is never empty
-  EXPECT_EQ(CandidateKnobs(engine, group, target), std::vector<std::vector<int>>{{1}});
 }
 
 }  // namespace

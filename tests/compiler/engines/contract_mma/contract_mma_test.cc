@@ -22,7 +22,7 @@ Target Hopper() { return *TargetFromArch("sm_90a"); }
 bool TakesMma(const Graph& g) {
   const Result<std::optional<Group>> leading = LeadingGroupOf(g, Hopper());
   const Engine& engine = Engines()[EngineIndex("contract_mma")];
-  return leading.ok() && leading->has_value() && engine.supports(**leading, Hopper()).ok();
+  return leading.ok() && leading->has_value() && Supports(engine, **leading, Hopper()).ok();
 }
 
 // Inputs of `type` in place of f32, which compute in what that type sums in.

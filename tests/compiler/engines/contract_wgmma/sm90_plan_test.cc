@@ -558,10 +558,13 @@ TEST(Sm90TileTest, CandidatesAreLegalAndFit) {
         Build(Strided(GraphOp::kConvWgrad)), Matmul({}, {}, {}), Matmul({}, {}, {3840, 1, 48})}) {
     const Group group = GroupOf(g);
     const Sm90Plan plan = PlanOf(g);
-    for (const std::vector<int>& knobs : CandidateKnobs(engine, group, target)) {
-      EXPECT_TRUE(IsLegal(plan, TileOf(knobs), target)) << KnobText(engine, knobs);
-      EXPECT_TRUE(FitsShared(engine, group, target, knobs).ok()) << KnobText(engine, knobs);
-      EXPECT_LT(engine.cost(group, target, knobs), 1);
+    const auto planned = engine.plan(group, target);
+    ASSERT_TRUE(planned.ok()) << planned.status().message();
+    for (const Proposal& p : Propose(engine, **planned)) {
+      EXPECT_TRUE(IsLegal(plan, TileOf(p.knobs), target)) << KnobText(engine, p.knobs);
+      EXPECT_TRUE(FitsShared(engine, group, target, p.knobs, p.shared_bytes).ok())
+          << KnobText(engine, p.knobs);
+      EXPECT_LT(p.seconds, 1);
       ++candidates;
     }
   }

@@ -334,7 +334,7 @@ TEST(ConvDirectTest, TakesConvolutionSamples) {
   for (const SampleGraph& sample : ConvSamples()) {
     for (const Graph& g : {sample.graph, WithHalfInputs(sample.graph)}) {
       const Result<std::optional<Group>> leading = LeadingGroupOf(g, target);
-      if (!leading.ok() || !leading->has_value() || !engine.supports(**leading, target).ok())
+      if (!leading.ok() || !leading->has_value() || !Supports(engine, **leading, target).ok())
         continue;
       const Result<TileRun> run = CheckTiles(g, target, graph::RandomInputs(g, 3, sample.positive),
                                              {.engine = EngineIndex("conv_direct"), .knobs = {}});
