@@ -59,9 +59,7 @@ class PlanOfEngine final : public EnginePlan {
       return all;
     }
   }
-  Estimate EstimateOf(std::span<const int> knobs) const override {
-    return plan_.EstimateOf(knobs);
-  }
+  Estimate EstimateOf(std::span<const int> knobs) const override { return plan_.EstimateOf(knobs); }
   Result<Lowered> Lower(std::span<const int> knobs) const override { return plan_.Lower(knobs); }
 
  private:
@@ -82,9 +80,8 @@ constexpr Engine EngineOf(const EngineFacts& facts) {
           .version = facts.version,
           .knobs = facts.knobs,
           .notes = {.numerical = facts.numerical, .behavioral = kBehaviorOfEngines},
-          .plan = [](const Group& group, const Target& target) {
-            return AsEnginePlan(kPlanOf(group, target));
-          },
+          .plan = [](const Group& group,
+                     const Target& target) { return AsEnginePlan(kPlanOf(group, target)); },
           .any_order = facts.any_order};
 }
 

@@ -52,8 +52,8 @@ Result<Preferring> PlanPreferring(const Group& group, const Target& target) {
   return Preferring{{group, target, {}}};
 }
 
-constexpr Engine kListed = EngineOf<PlanOf>(
-    {.name = "listed", .version = 3, .knobs = kKnobs, .numerical = kNotes});
+constexpr Engine kListed =
+    EngineOf<PlanOf>({.name = "listed", .version = 3, .knobs = kKnobs, .numerical = kNotes});
 constexpr Engine kEmpty =
     EngineOf<PlanWithoutChoices>({.name = "empty", .version = 1, .knobs = kKnobs});
 constexpr Engine kPreferring =

@@ -1,5 +1,5 @@
-// Parts of the standard library, and fmt, that most sources include. Each still includes what it uses: builds with
-// another compiler, or with debug information, do without this file.
+// Parts of the standard library, and fmt, that most sources include. Each still includes what it
+// uses: builds with another compiler, or with debug information, do without this file.
 #pragma once
 
 #include <fmt/format.h>
