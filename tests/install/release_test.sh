@@ -5,6 +5,7 @@ set -euo pipefail
 # shellcheck source=tests/install/client.sh
 source tests/install/client.sh
 needs dpkg-deb
+needs pkg-config
 export SOURCE_DATE_EPOCH=1700000000
 architecture=$(dpkg --print-architecture)
 
