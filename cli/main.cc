@@ -16,6 +16,7 @@
 #include "cli/memory.h"
 #include "cli/out_of_memory.h"
 #include "cli/units.h"
+#include "cli/version.h"
 #include "ir/base/env.h"
 #include "ir/base/similar_names.h"
 #include "runtime/cache/build_id.h"
@@ -125,7 +126,8 @@ int Main(int argc, char** argv) {
   CLI::App app{kAbout, "kiln"};
   int exit_status = kExitOk;
   app.footer(kFooter);
-  app.set_version_flag("--version", [] { return "kiln, build " + runtime::BuildId(); });
+  app.set_version_flag(
+      "--version", [] { return fmt::format("kiln {}, build {}", kVersion, runtime::BuildId()); });
   app.require_subcommand(1);
   app.parse_complete_callback([&app] { WarnOfTheEnvironment(app); });
   for (auto add : {AddRun, AddDump, AddExplain, AddTune, AddRecords, AddCache, AddDoctor})

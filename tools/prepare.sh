@@ -20,8 +20,12 @@ build_packages=(
   libcli11-dev libfmt-dev libgmock-dev libgtest-dev libspdlog-dev libxxhash-dev nlohmann-json3-dev
   llvm-19-dev
 )
-# The fuzzers' compiler, and the Python package that drives our library in tests/clients.
-test_packages=(clang-19 libclang-rt-19-dev clang-format-19 python3-pip python3-venv)
+# The fuzzers' compiler, the Python package that drives our library in tests/clients, and what programs are built with
+# against an installation in tests/install.
+test_packages=(
+  clang-19 libclang-rt-19-dev clang-format-19 python3-pip python3-venv
+  cmake make pkg-config
+)
 
 say() { printf '== %s\n' "$*"; }
 

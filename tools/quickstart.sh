@@ -13,21 +13,9 @@ install_packages "${build_packages[@]}"
 find_nvrtc
 
 say "building the CLI and the libraries (some ten minutes on two cores, seconds once they are built)"
-targets=$(bazel_query 'filter("lib(cudnn\.so\.[89]|kiln_cpu\.so|kiln_miopen\.so\.1)$", kind(cc_binary, //...))')
-# shellcheck disable=SC2086 # one label a word
-bazel_quietly build //cli:kiln $targets
-
-# Side by side as an installation has them: the CLI finds the CPU plug-in in ../lib, libraries and CLI
-# the tuning records in ../share.
-mkdir -p "$out/bin" "$out/lib"
-rm -rf "$out/share"
-cp -R share "$out/"
-bin_root=$(bazel info bazel-bin 2>/dev/null)
-install -m 755 "$bin_root/cli/kiln" "$out/bin/kiln"
-for target in $targets; do
-  path=${target#//}
-  install -m 755 "$bin_root/${path/://}" "$out/lib/"
-done
+# A folder of an older checkout has no list of what was installed.
+[ -f "$out/share/kiln/installed.txt" ] || rm -rf "$out"
+tools/install.sh "$out"
 
 cuda=$out/conv_scale_bias_relu.cu
 say "the CUDA C++ that $graph becomes for sm_90a (kept in $cuda)"
@@ -53,7 +41,7 @@ case $nvrtc_source in
   wheels) say "NVRTC came from the PyPI wheels; in other shells: export KILN_NVRTC=$KILN_NVRTC" ;;
   none) say "there is no NVRTC here: CUDA is printed but not compiled, and graphs run on the CPU" ;;
 esac
-say "the tool is $out/bin/kiln, the libraries are in $out/lib; try"
+say "the tool is $out/bin/kiln, headers and libraries are in $out/include and $out/lib (docs/install.md); try"
 printf '        %-64s %s\n' \
   "$out/bin/kiln explain examples/graphs/softmax.kiln" "which kernels a graph becomes, and why" \
   "$out/bin/kiln doctor" "what was found on this machine" \

@@ -36,7 +36,8 @@ class HelpTest(CliTest):
                 self.assertTrue(pathlib.Path(path).exists(), path)
 
     def test_version(self):
-        self.assertRegex(self.kiln("--version")[0], r"^kiln, build ([0-9a-f]+|none)\n")
+        version = re.escape(pathlib.Path("VERSION").read_text().strip())
+        self.assertRegex(self.kiln("--version")[0], rf"^kiln {version}, build ([0-9a-f]+|none)\n")
 
     def test_no_command_prints_the_help(self):
         _, errors = self.kiln(status=2)

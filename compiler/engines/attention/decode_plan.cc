@@ -119,9 +119,11 @@ double SecondsOf(const DecodePlan& p, const Target& target) {
                          machine.Seconds(p.key.is_gathered ? kGatherStepCycles : kCopyStepCycles);
   const double products = of_busiest * p.tile.rows() * keys * (p.depth + p.width) /
                           (machine.mma.f16 * kShare * machine.clock);
+  // No std::hypot: glibc 2.35 has a new one, and nothing else here asks for a glibc as new.
+  const double overlapped = std::sqrt(reading * reading + working * working);
   double seconds = machine.StartSeconds() +
                    machine.Seconds(kPrologueCycles + kStartCycles * std::ceil(blocks / slots)) +
-                   std::max(std::hypot(reading, working), products);
+                   std::max(overlapped, products);
   if (p.splits > 1) {
     const auto values = static_cast<double>(p.problem.heads() * p.problem.queries * p.splits *
                                             (p.problem.width + 2));
