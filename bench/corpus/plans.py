@@ -3,7 +3,8 @@
 Needs the tool and no GPU.
 
     bench/corpus/plans.py --kiln build/quickstart/bin/kiln --arch sm_90a --sample 300        tables in Markdown
-    bench/corpus/plans.py --kiln … --rows plans.tsv                                          and a row a problem
+    bench/corpus/plans.py --kiln … --rows plans.tsv                    all problems, and a row for each in a file
+    bench/corpus/plans.py --from plans.tsv                             the tables of such a file
 
 The floor is the larger of two: each tensor once through memory at the rate that `kiln explain` names for the target,
 and the arithmetic at 790 TFLOP/s for f16 and bf16 and twice that for fp8 (bench/contract_list.h). `kiln explain` keeps
@@ -14,6 +15,7 @@ import collections
 import concurrent.futures
 import dataclasses
 import math
+import pathlib
 import re
 import subprocess
 
@@ -44,7 +46,8 @@ def flops_of(problem):
 def shapes_of_convolution(problem):
     """The kind of shape that is most particular about a convolution."""
     x, w = problem.extents("x"), problem.extents("w")
-    groups, filters = x[1] // w[1], w[0] // (x[1] // w[1])
+    groups = x[1] // w[1]
+    filters = w[0] // groups
     window, stride = w[2:], forms.list_of(problem.attribute("stride"), len(w) - 2, 1)
     if groups > 1 and w[1] == 1:
         return "depthwise, filter of 7 or more" if max(window) >= 7 else "depthwise, smaller filter"
@@ -81,15 +84,17 @@ def shapes_of_product(problem):
 def shape_of(problem):
     if problem.kind.startswith("conv_"):
         x = problem.extents("x")
-        rank = "3-D" if len(x) == 5 else "1-D" if x[2] == 1 < x[3] else "2-D"
-        return f"{shapes_of_convolution(problem)}, {rank}, {'NHWC' if problem.layout == 'nhwc' else 'NCHW'}"
+        if math.prod(x[2:]) == 1:
+            return "images of one pixel"  # which lie the same in both layouts
+        shape = "3-D" if len(x) == 5 else "1-D" if x[2] == 1 < x[3] else shapes_of_convolution(problem)
+        return f"{shape}, {'NHWC' if problem.layout == 'nhwc' else 'NCHW'}"
     if problem.kind.startswith("matmul"):
         return shapes_of_product(problem)
     if problem.kind.startswith("sdpa_"):
         depth, rows = problem.extents("q")[3], problem.extents("q")[2]
         return ("one query" if rows == 1 else f"depth {depth}") + (", bias" if problem.attribute("bias") else "")
-    if problem.kind.startswith("moe"):
-        return "rows"
+    if problem.kind == "moe":
+        return f"{problem.extents('w')[0]} experts"
     mode = problem.attribute("mode", "rows")
     return f"{mode}, {problem.layout}" if problem.kind.startswith(("norm", "resample")) else mode
 
@@ -137,55 +142,74 @@ def plan(problem, options):
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 def mean(values):
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
-
-
-def number(value, form="{:.2f}"):
-    return "" if value is None else form.format(value)
+    return f"{math.exp(sum(map(math.log, values)) / len(values)):.2f}" if values else ""
 
 
 def table(plans, key, heads):
-    """A row for each key: how many, geometric mean, median and the worst tenth of model over floor, and engines."""
+    """A row for each key: how many, model over floor, and the engines of the contraction or of the first group."""
     rows = collections.defaultdict(list)
     for made in plans:
         rows[key(made)].append(made)
-    lines = [heads + ["problems", "floor at least 5 us", "mean", "worst tenth from", "engines"]]
+    lines = [heads + ["problems", "of 5 us", "model / floor", "worst tenth", "several groups", "engines"]]
     lines.append(["---"] * len(lines[0]))
     for name in sorted(rows):
-        ratios = sorted(made.ratio() for made in rows[name] if made.engines and made.floor_us >= SHORTEST_US)
-        engines = collections.Counter(made.engines[0] + (" +" if len(made.engines) > 1 else "")
-                                      for made in rows[name] if made.engines)
-        refused = sum(1 for made in rows[name] if not made.engines)
-        shown = ", ".join(f"{engine} {count}" for engine, count in engines.most_common())
-        lines.append([*name, len(rows[name]), len(ratios), number(mean(ratios)),
-                      number(ratios[int(0.9 * len(ratios))]) if ratios else "",
-                      shown + (f", refused {refused}" if refused else "")])
+        planned = [made for made in rows[name] if made.engines]
+        ratios = sorted(made.ratio() for made in planned if made.floor_us >= SHORTEST_US)
+        engines = collections.Counter(made.engines[0] for made in planned)
+        shown = [f"{engine} {count}" for engine, count in engines.most_common()]
+        refused = len(rows[name]) - len(planned)
+        lines.append([*name, len(rows[name]), len(ratios), mean(ratios),
+                      f"{ratios[int(0.9 * len(ratios))]:.2f}" if ratios else "",
+                      sum(len(made.engines) > 1 for made in planned) or "",
+                      ", ".join(shown + ([f"refused {refused}"] if refused else []))])
     return "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
 
 
 def report(plans):
-    print("| " + " | ".join(["Refused", "problems"]) + " |\n| --- | --- |")
+    """By kind and data type; convolutions of 16 bits by shape, whatever their direction; others by shape."""
     for text, count in collections.Counter(made.refusal for made in plans if made.refusal).most_common(20):
-        print(f"| {text[:200]} | {count} |")
-    print("\n" + table(plans, lambda made: (made.problem.kind, made.problem.dtype), ["kind", "dtype"]))
-    print(table(plans, lambda made: (made.problem.kind, shape_of(made.problem)), ["kind", "shape"]))
+        print(f"* refused, {count} times: {text[:200]}")
+    print(table(plans, lambda made: (made.problem.kind, made.problem.dtype), ["kind", "data type"]))
+    convs = [made for made in plans if made.problem.kind.startswith("conv_") and made.problem.dtype in ("f16", "bf16")]
+    print(table(convs, lambda made: (shape_of(made.problem),), ["convolutions of f16 and bf16"]))
+    others = [made for made in plans if not made.problem.kind.startswith("conv_")]
+    print(table(others, lambda made: (made.problem.kind, shape_of(made.problem)), ["kind", "shape"]))
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+def write_rows(plans, path):
+    lines = ["\t".join((made.problem.kind, ",".join(made.engines), f"{made.model_us:.2f}", f"{made.floor_us:.3f}",
+                        made.refusal, *made.problem.key())) for made in plans]
+    pathlib.Path(path).write_text("\n".join(lines) + "\n")
+
+
+def read_rows(path):
+    plans = []
+    for line in pathlib.Path(path).read_text().splitlines():
+        kind, engines, model, floor, refusal, row = line.split("\t", 5)
+        problem, _ = corpus.parse_problem(kind, row + "\tnobody:1")
+        plans.append(Plan(problem, refusal, tuple(engines.split(",")) if engines else (), float(model), float(floor)))
+    return plans
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kiln", required=True, help="the tool")
+    parser.add_argument("--kiln", help="the tool")
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--rows", help="a file for a row a problem")
+    parser.add_argument("--from", dest="read", help="such a file, in the place of the tool")
     parser.add_argument("--jobs", type=int, default=2)
     graphs.add_options(parser)
     options = parser.parse_args()
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        plans = list(pool.map(lambda problem: plan(problem, options), graphs.select(options)))
+    if not options.kiln and not options.read:
+        parser.error("one of --kiln and --from is needed")
+    if options.read:
+        plans = read_rows(options.read)
+    else:
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            plans = list(pool.map(lambda problem: plan(problem, options), graphs.select(options)))
     if options.rows:
-        with open(options.rows, "w", encoding="utf-8") as file:
-            for made in plans:
-                print(made.problem.name(), made.problem.dtype, shape_of(made.problem), ",".join(made.engines),
-                      f"{made.model_us:.2f}", f"{made.floor_us:.2f}", made.refusal, *made.problem.key(), sep="\t", file=file)
+        write_rows(plans, options.rows)
     report(plans)
 
 

@@ -183,8 +183,9 @@ def read_group_norm(event):
     x, groups = (event.args[1], event.args[8]) if is_backward else (event.args[0], event.args[6])
     if x.dim() < 3:
         raise Unread("a group norm of a matrix")
+    # Statistics are written in either phase.
     yield make("norm_bwd" if is_backward else "norm_fwd", dtype_of(x), plain_layout(x), (("x", x.shape),), mode="group",
-               groups=groups, inference=None if event.trains else "1")
+               groups=groups)
 
 
 # --- windows ---------------------------------------------------------------------------------------------------------

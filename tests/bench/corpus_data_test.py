@@ -7,7 +7,6 @@ strides, and a result of the same extents: in tuning records (work=…), in grap
 before the corpus stands in bench/corpus/seen.tsv, which makes it `fit`, and which may only become shorter.
 """
 import collections
-import math
 import pathlib
 import re
 import subprocess
@@ -271,12 +270,6 @@ class Tools(unittest.TestCase):
     def test_nothing_found_is_an_error(self):
         made = self.run_graphs("--name", "conv_fprop_nothing")
         self.assertEqual((made.returncode, made.stderr), (1, "graphs.py: the corpus has no such problem\n"))
-
-    def test_every_problem_has_both_texts(self):
-        for problem, _ in PAIRS:
-            self.assertIn(problem.name(), forms.graph_text(problem))
-            self.assertTrue(all(math.prod(t.dims) > 0 for t in forms.build(problem).tensors), problem)
-            forms.case_line(problem)
 
     def test_the_page_has_the_tables_of_the_data(self):
         made = subprocess.run([sys.executable, "-B", corpus.FOLDER / "tables.py", "--check"], capture_output=True,

@@ -1,5 +1,5 @@
-// A sample of the corpus in both of its texts: each graph is legal and is the case of its name, and
-// some are planned for Hopper, which needs no GPU.
+// The corpus in both of its texts: each graph is legal and is the case of its name, and some are
+// planned for Hopper, which needs no GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/contract_list.h"
 #include "compiler/compile.h"
 #include "ir/graph/builder.h"
 #include "ir/target.h"
@@ -19,8 +20,8 @@
 namespace kiln::bench {
 namespace {
 
-constexpr const char* kGraphs = "bench/corpus/sample.kiln";
-constexpr const char* kCases = "bench/corpus/sample.txt";
+constexpr const char* kGraphs = "bench/corpus/all.kiln";
+constexpr const char* kCases = "bench/corpus/all.txt";
 constexpr size_t kPlanned = 30;  // one of so many
 
 std::vector<graph::Graph> Graphs() {
@@ -55,6 +56,23 @@ TEST(Corpus, GraphsAreTheCasesOfTheirNames) {
   }
   EXPECT_EQ(kinds.size(), 16u);
   for (const auto& [kind, count] : kinds) EXPECT_GE(count, 20) << kind;
+}
+
+// Convolutions and products whose operands are dense (graphs.py --dense) make lists of
+// bench/contract.
+TEST(Corpus, ContractionsAreBenchProblems) {
+  std::ifstream file(kCases);
+  std::string list, section;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("[")) section = line;
+    const bool is_contraction = section.starts_with("[conv_") || section.starts_with("[matmul");
+    if (is_contraction && line.find("@s") == line.npos) list += line + "\n";
+  }
+  const ProblemList problems = ParseProblems("all.txt", list);
+  for (const std::string& error : problems.errors) ADD_FAILURE() << error;
+  EXPECT_GT(problems.problems.size(), 10000u);
+  for (const Problem& problem : problems.problems)
+    EXPECT_GT(problem.FloorMicroseconds(), 0) << problem.Name();
 }
 
 TEST(Corpus, ArePlannedForHopper) {
