@@ -9,7 +9,7 @@
 namespace kiln::graph {
 
 // Any but x may be absent. mean and inv_variance are read in inference only; what stands from
-// kPeers on are the statistics buffers of other GPUs (batch norm; see ops_norm.cc).
+// kPeers on are the buffers of all GPUs that have a part of the batch (batch norm; see peers.h).
 enum class NormForwardIn : size_t {
   kX,
   kMean,
@@ -24,7 +24,7 @@ enum class NormForwardIn : size_t {
 };
 enum class NormForwardOut : size_t { kY, kMean, kInvVariance, kNextMean, kNextVar };
 
-// scale, epsilon and peers may be absent; epsilon and peers are not read.
+// scale, epsilon and peers may be absent; epsilon is not read.
 enum class NormBackwardIn : size_t { kX, kDy, kMean, kInvVariance, kScale, kEpsilon, kPeers };
 enum class NormBackwardOut : size_t { kDx, kDscale, kDbias };
 
