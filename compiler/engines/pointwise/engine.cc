@@ -365,6 +365,7 @@ Status Supports(const Group& group, const Target&) {
                        : group.kind == GroupKind::kWindow     ? "window"
                        : group.kind == GroupKind::kRecurrence ? "recurrence"
                        : group.kind == GroupKind::kSegments   ? "segment"
+                       : group.kind == GroupKind::kPeers      ? "part that other devices have"
                                                               : "contraction");
 }
 
