@@ -37,6 +37,10 @@ std::string ArgumentText(const Program& program, const LaunchArg& arg, const til
   std::string text = fmt::format("    {}: ", param.name);
   if (arg.kind == LaunchArg::Kind::kScalar)
     return text + fmt::format("{} {}\n", Info(param.type).text, ScalarText(arg, param.type));
+  if (arg.kind == LaunchArg::Kind::kPeerRank) return text + "i32, this device's rank\n";
+  if (arg.kind == LaunchArg::Kind::kPeerLimit)
+    return text + "i64, the nanoseconds of KILN_PEER_TIMEOUT_MS\n";
+  if (arg.kind == LaunchArg::Kind::kFault) return text + "pointer of the device's fault word\n";
   if (arg.buffer.kind == BufferRef::Kind::kWorkspace)
     return text + fmt::format("workspace + {}\n", arg.buffer.byte_offset);
   const int64_t uid = program.tensors[static_cast<size_t>(arg.buffer.index)].uid;

@@ -527,6 +527,13 @@ void SetOffsets(const Graph& graph, const Node& node, TensorValues& values) {
   for (size_t b = 0; b < offsets.size(); ++b) offsets[b] = static_cast<double>(b) * length;
 }
 
+// A flag that is waited for has its value.
+void SetFlag(const Node& node, TensorValues& values) {
+  if (node.op != graph::GraphOp::kSignalWait) return;
+  if (const auto flag = values.find(node.inputs[1]); flag != values.end())
+    std::ranges::fill(flag->second, static_cast<double>(node.As<graph::SignalAttrs>().value));
+}
+
 // Segments have equally many places; their rows are any of x's, or each of them once.
 void SetSegments(const Graph& graph, const Node& node, uint64_t seed, TensorValues& values) {
   const bool reduces = node.op == graph::GraphOp::kSegmentReduce;
@@ -576,6 +583,7 @@ TensorValues RandomInputs(const Graph& graph, const RandomOptions& options) {
   for (const Node& node : graph.nodes) {
     SetOffsets(graph, node, values);
     SetSegments(graph, node, options.seed, values);
+    SetFlag(node, values);
   }
   for (auto& [id, elements] : values) ShareByPlace(graph[id], elements);
   return values;

@@ -21,6 +21,9 @@ struct LoweredArg {
     kByValue,     // the host scalar tensor `id`, converted to the parameter's type
     kTensorMap,   // tensor_maps[bits] of the launch, over tensor `id`
     kScratchMap,  // the same over scratch buffer `id`
+    kPeerRank,    // as in ir/program.h: of the `bits` parameters in front of it
+    kPeerLimit,
+    kFault,
   };
   Kind kind = Kind::kScalar;
   int id = 0;

@@ -31,7 +31,8 @@ enum class GroupKind : uint8_t {
   kRows,
   kRecurrence,
   kProducts,
-  kSegments
+  kSegments,
+  kPeers
 };
 
 // uid of a constant that passes made: kLiteral stands as a literal in the kernel, kLaunchNumber

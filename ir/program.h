@@ -52,6 +52,9 @@ struct LaunchArg {
     kByValue,    // the host scalar of tensors[buffer.index], converted to `value_type` at execute
                  // time
     kTensorMap,  // tensor_maps[bits] of the launch, over `buffer`
+    kPeerRank,   // i32: which of the `bits` pointers in front of it lies on this device
+    kPeerLimit,  // i64: nanoseconds that a kernel waits for other devices
+    kFault,      // pointer to the device's fault word (ir/peers.h)
   };
   Kind kind = Kind::kScalar;
   BufferRef buffer = {};

@@ -43,6 +43,9 @@ struct LaunchShape {
   bool cooperative = false;  // all blocks at a time
 };
 
+// Where memory lies, as far as the driver says.
+enum class Owner : uint8_t { kNobody, kThisDevice, kOtherDevice };
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -88,9 +91,17 @@ class Device {
     return NoGraphs();
   }
 
-  // True if the driver knows the memory as another device's. Launches nothing and waits for
-  // nothing.
-  virtual bool IsElsewhere(const void*) const { return false; }
+  // Host memory, and what the driver does not know, is nobody's. No launch, no wait.
+  virtual Owner OwnerOf(const void*) const { return Owner::kNobody; }
+
+  // A word of memory that kernels and host share: kernels that waited too long for another device
+  // say so there (ir/peers.h). It is allocated at the first call in a context, which is that of
+  // Executable::Create; later ones find it.
+  virtual Result<int32_t*> FaultWord() {
+    return Status::Error(Code::kNotSupported, "{} waits for no other device", target().name);
+  }
+  // A fault that kernels have left since the last call, 0 for none. No launch, no wait.
+  virtual int32_t TakeFault() { return 0; }
 
   // Allocates memory for launches on the stream between this call and FreeOn: both are in the
   // stream's order, and nobody waits for them.

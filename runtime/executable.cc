@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "runtime/peers.h"
 #include "runtime/prepare.h"
 #include "runtime/program_check.h"
 
@@ -123,12 +124,26 @@ Status Executable::LayOut(const Launch& launch) {
 Status Executable::LayOutArgument(const Launch& launch, const LaunchArg& arg, int slot) {
   slots_.push_back(arg.kind == LaunchArg::Kind::kScalar ? arg.bits : 0);
   if (arg.kind == LaunchArg::Kind::kScalar) return {};
+  if (arg.kind == LaunchArg::Kind::kPeerLimit) {
+    slots_.back() = static_cast<uint64_t>(PeerLimitNanoseconds());
+    return {};
+  }
+  if (arg.kind == LaunchArg::Kind::kPeerRank) {
+    LayOutRank(launch, arg, slot);
+    return {};
+  }
   Patch patch = {.kind = Patch::Kind::kTensor,
                  .from = DType::kF32,
                  .to = DType::kF32,
                  .slot = slot,
                  .tensor = arg.buffer.index,
                  .byte_offset = arg.buffer.byte_offset};
+  if (arg.kind == LaunchArg::Kind::kFault) {
+    RETURN_IF_ERROR(device_.FaultWord().status());
+    patch.kind = Patch::Kind::kFault;
+    patches_.push_back(patch);
+    return {};
+  }
   if (arg.kind == LaunchArg::Kind::kTensorMap) {
     patch.kind = Patch::Kind::kMap;
     patch.in_workspace = arg.buffer.kind == BufferRef::Kind::kWorkspace;
@@ -163,6 +178,31 @@ Status Executable::LayOutArgument(const Launch& launch, const LaunchArg& arg, in
   return {};
 }
 
+void Executable::LayOutRank(const Launch& launch, const LaunchArg& arg, int slot) {
+  std::vector<int> buffers;
+  for (int i = slot - static_cast<int>(arg.bits); i < slot; ++i)
+    buffers.push_back(launch.args[static_cast<size_t>(i)].buffer.index);
+  auto group = std::ranges::find(peers_, buffers);
+  if (group == peers_.end()) group = peers_.insert(group, std::move(buffers));
+  patches_.push_back({.kind = Patch::Kind::kRank,
+                      .from = DType::kI32,
+                      .to = DType::kI32,
+                      .slot = slot,
+                      .tensor = 0,
+                      .byte_offset = 0,
+                      .group = static_cast<int>(group - peers_.begin())});
+}
+
+Result<std::vector<int>> Executable::RanksOf(std::span<void* const> pointers) const {
+  std::vector<int> ranks;
+  for (const std::vector<int>& group : peers_) {
+    std::vector<void*> buffers;
+    for (const int tensor : group) buffers.push_back(pointers[static_cast<size_t>(tensor)]);
+    ASSIGN_OR_RETURN(ranks.emplace_back(), RankOf(device_, buffers));
+  }
+  return ranks;
+}
+
 // All of it before the first launch, so that a call that fails has done nothing.
 Status Executable::CheckPointers(std::span<void* const> pointers, const void* workspace) const {
   if (pointers.size() != program_.tensors.size()) [[unlikely]] {
@@ -187,16 +227,20 @@ template <class F>
 Status Executable::ForEachLaunch(std::span<void* const> pointers, void* workspace,
                                  F&& launch) const {
   RETURN_IF_ERROR(CheckPointers(pointers, workspace));
+  std::vector<int> ranks;
+  if (!peers_.empty()) {
+    ASSIGN_OR_RETURN(ranks, RanksOf(pointers));
+  }
   constexpr uintptr_t kMask = kWorkspaceAlignment - 1;
   workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace) + kMask) & ~kMask);
   if (most_slots_ <= kInlineSlots) [[likely]] {
     std::array<uint64_t, kInlineSlots> slots;
     std::array<void*, kInlineSlots> args;
-    return Run(pointers, workspace, slots.data(), args.data(), launch);
+    return Run(pointers, workspace, ranks, slots.data(), args.data(), launch);
   }
   std::vector<uint64_t> slots(most_slots_);
   std::vector<void*> args(most_slots_);
-  return Run(pointers, workspace, slots.data(), args.data(), launch);
+  return Run(pointers, workspace, ranks, slots.data(), args.data(), launch);
 }
 
 Status Executable::Execute(std::span<void* const> pointers, void* workspace, Stream stream) const {
@@ -248,8 +292,8 @@ Status Executable::PatchMap(const Patch& patch, std::span<void* const> pointers,
 }
 
 template <class F>
-Status Executable::Run(std::span<void* const> pointers, void* workspace, uint64_t* slots,
-                       void** args, F&& launch) const {
+Status Executable::Run(std::span<void* const> pointers, void* workspace, std::span<const int> ranks,
+                       uint64_t* slots, void** args, F&& launch) const {
   std::array<TensorMapBytes, kMostMaps> maps;
   for (const Step& step : steps_) {
     for (int i = 0; i < step.slot_count; ++i) args[i] = &slots[i];
@@ -266,6 +310,15 @@ Status Executable::Run(std::span<void* const> pointers, void* workspace, uint64_
         continue;
       }
       uint64_t& slot = slots[patch.slot];
+      if (patch.kind == Patch::Kind::kRank) {
+        slot = static_cast<uint64_t>(ranks[static_cast<size_t>(patch.group)]);
+        continue;
+      }
+      if (patch.kind == Patch::Kind::kFault) {
+        ASSIGN_OR_RETURN(int32_t* const word, device_.FaultWord());
+        slot = reinterpret_cast<uint64_t>(word);
+        continue;
+      }
       if (patch.kind == Patch::Kind::kWorkspace) {
         slot = reinterpret_cast<uint64_t>(workspace) + static_cast<uint64_t>(patch.byte_offset);
         continue;

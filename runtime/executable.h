@@ -45,7 +45,7 @@ class Executable {
 
  private:
   struct Patch {
-    enum class Kind : uint8_t { kTensor, kWorkspace, kScalar, kMap };
+    enum class Kind : uint8_t { kTensor, kWorkspace, kScalar, kMap, kRank, kFault };
     Kind kind;
     DType from, to;  // kScalar
     int slot;        // of the launch
@@ -53,6 +53,7 @@ class Executable {
     int64_t byte_offset;
     bool in_workspace = false;  // kMap
     int map = 0;                // kMap: into maps_
+    int group = 0;              // kRank: into peers_
   };
   // One launch of the program; empty ones have no step.
   struct Step {
@@ -71,13 +72,16 @@ class Executable {
 
   Status LayOut(const Launch& launch);
   Status LayOutArgument(const Launch& launch, const LaunchArg& arg, int slot);
+  void LayOutRank(const Launch& launch, const LaunchArg& arg, int slot);
+  // The rank of this device in each of peers_, before the first launch.
+  Result<std::vector<int>> RanksOf(std::span<void* const> pointers) const;
   Status CheckPointers(std::span<void* const> pointers, const void* workspace) const;
   // Calls launch(step, args) for each step in order.
   template <class F>
   Status ForEachLaunch(std::span<void* const> pointers, void* workspace, F&& launch) const;
   template <class F>
-  Status Run(std::span<void* const> pointers, void* workspace, uint64_t* slots, void** args,
-             F&& launch) const;
+  Status Run(std::span<void* const> pointers, void* workspace, std::span<const int> ranks,
+             uint64_t* slots, void** args, F&& launch) const;
   Status PatchMap(const Patch& patch, std::span<void* const> pointers, void* workspace,
                   TensorMapBytes& map) const;
 
@@ -87,8 +91,9 @@ class Executable {
   std::vector<Step> steps_;
   std::vector<uint64_t> slots_;  // of all steps; those that are patched hold 0
   std::vector<Patch> patches_;
-  std::vector<TensorMapBytes> maps_;  // of all steps, over some address
-  std::vector<Need> needs_;           // tensors whose pointer may not be null
+  std::vector<TensorMapBytes> maps_;     // of all steps, over some address
+  std::vector<std::vector<int>> peers_;  // tensors that are the buffers of groups of devices
+  std::vector<Need> needs_;              // tensors whose pointer may not be null
   bool needs_workspace_ = false;
   size_t most_slots_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ir/dtype.h"
+#include "ir/peers.h"
 
 namespace kiln::runtime {
 namespace {
@@ -52,6 +53,20 @@ Status CheckTensorMap(const TensorMapSpec& map) {
   return {};
 }
 
+// The pointers in front of it are the peers' buffers, which the caller passes.
+Status CheckPeerRank(const Launch& launch, const LaunchArg& arg) {
+  const auto place = static_cast<uint64_t>(&arg - launch.args.data());
+  if (arg.bits < 1 || arg.bits > kMostPeers || arg.bits > place)
+    return Bad("the rank among {} buffers, behind {} arguments", arg.bits, place);
+  for (uint64_t i = place - arg.bits; i < place; ++i) {
+    const LaunchArg& buffer = launch.args[i];
+    if (buffer.kind == LaunchArg::Kind::kPointer && buffer.buffer.kind == BufferRef::Kind::kTensor)
+      continue;
+    return Bad("argument {} is no buffer of a peer", i);
+  }
+  return {};
+}
+
 Status CheckArgument(const Program& program, const Launch& launch, const LaunchArg& arg) {
   if (arg.kind == LaunchArg::Kind::kTensorMap) {
     if (arg.bits >= launch.tensor_maps.size())
@@ -63,6 +78,8 @@ Status CheckArgument(const Program& program, const Launch& launch, const LaunchA
     if (arg.size == 1 || arg.size == 4 || arg.size == 8) return {};
     return Bad("a scalar of {} bytes; 1, 4 and 8 are possible", arg.size);
   }
+  if (arg.kind == LaunchArg::Kind::kPeerLimit || arg.kind == LaunchArg::Kind::kFault) return {};
+  if (arg.kind == LaunchArg::Kind::kPeerRank) return CheckPeerRank(launch, arg);
   if (arg.kind == LaunchArg::Kind::kByValue && arg.buffer.kind != BufferRef::Kind::kTensor) {
     return Bad("a by-value scalar cannot lie in the workspace");
   }

@@ -9,7 +9,7 @@
 
 #include "api/backend/config_json.h"
 #include "ir/graph/builder.h"
-#include "ir/graph/norm.h"
+#include "ir/graph/peers.h"
 
 namespace kiln::api {
 namespace {
@@ -73,29 +73,25 @@ Status CheckPointer(const void* pointer, const ProgramTensor& tensor, int64_t al
                        fmt::ptr(pointer), tensor.uid, alignment);
 }
 
-std::vector<int64_t> PeersOf(const graph::Graph& graph) {
+// The buffers of norms that have one each.
+std::vector<int64_t> LonePeersOf(const graph::Graph& graph) {
   std::vector<int64_t> uids;
-  const auto add = [&](const graph::Node& node, size_t first) {
-    for (size_t i = first; i < node.inputs.size(); ++i) uids.push_back(graph[node.inputs[i]].uid);
-  };
   for (const graph::Node& node : graph.nodes) {
-    if (node.op == graph::GraphOp::kNormForward)
-      add(node, static_cast<size_t>(graph::NormForwardIn::kPeers));
-    if (node.op == graph::GraphOp::kNormBackward)
-      add(node, static_cast<size_t>(graph::NormBackwardIn::kPeers));
+    const std::span<const graph::TensorId> peers = graph::PeersOf(node);
+    if (peers.size() == 1) uids.push_back(graph[peers[0]].uid);
   }
   return uids;
 }
 
-// Statistics are those of one GPU. Clients give buffers of one GPU alone, too, and mean just that.
+// A norm with one buffer is a group of one GPU, this one.
 Status CheckPeers(const Session& session, std::span<const int64_t> peers,
                   const VariantPackDesc& pack) {
   for (size_t i = 0; i < pack.uids.size(); ++i) {
     if (std::ranges::find(peers, pack.uids[i]) == peers.end()) continue;
     if (!session.BelongsToOtherDevice(pack.pointers[i])) continue;
     return Status::Error(Code::kNotSupported,
-                         "the peers' buffer {} is memory of another GPU: statistics over the "
-                         "batches of several GPUs are not supported",
+                         "the peers' buffer {} is memory of another GPU, and this one has none: "
+                         "a norm over several GPUs has a buffer of each",
                          pack.uids[i]);
   }
   return {};
@@ -184,7 +180,8 @@ std::shared_ptr<Session> ExecutionPlanDesc::SessionOn(const Handle& with) const 
 Result<ExecutionPlanDesc::Built> ExecutionPlanDesc::BuildOn(const std::shared_ptr<Session>& session,
                                                             const graph::Graph& graph,
                                                             const BuildOptions& options) const {
-  Built built{.session = session, .plan = nullptr, .alignments = {}, .peers = PeersOf(graph)};
+  Built built{
+      .session = session, .plan = nullptr, .alignments = {}, .lone_peers = LonePeersOf(graph)};
   ASSIGN_OR_RETURN(built.plan, session->Build(graph, engine_config->Config(), options));
   built.alignments = AlignmentsOf(graph, built.plan->tensors());
   return built;
@@ -296,7 +293,8 @@ Status ExecutionPlanDesc::Launch(const Built& built, const VariantPackDesc& pack
     pointers[i] = pack.pointers[place];
     RETURN_IF_ERROR(CheckPointer(pointers[i], tensors[i], built.alignments[i]));
   }
-  if (!built.peers.empty()) RETURN_IF_ERROR(CheckPeers(*built.session, built.peers, pack));
+  if (!built.lone_peers.empty())
+    RETURN_IF_ERROR(CheckPeers(*built.session, built.lone_peers, pack));
   if (pack.workspace == nullptr && built.plan->workspace_bytes() > 0) {
     return Status::Error(Code::kNullPointer,
                          "the plan needs {} bytes of workspace and the pack has none",

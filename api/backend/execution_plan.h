@@ -39,7 +39,7 @@ struct ExecutionPlanDesc : DescriptorOf<CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR>
     std::shared_ptr<Session> session;
     std::shared_ptr<const Plan> plan;
     std::vector<int64_t> alignments;
-    std::vector<int64_t> peers;  // buffers through which batch norms would meet other GPUs
+    std::vector<int64_t> lone_peers;  // buffers of batch norms that have one each
   };
 
   Status RestoreFromJson();

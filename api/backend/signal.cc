@@ -15,12 +15,18 @@ constexpr AttrRow kRows[] = {
 
 std::span<const AttrRow> SignalDesc::Rows() { return kRows; }
 
-Status SignalDesc::Import(GraphImport&) const {
-  return Status::Error(Code::kNotSupported,
-                       "{} {}: a plan of Kiln neither waits for other devices nor tells them; "
-                       "events and cuStreamWaitValue32 around it do",
-                       mode == CUDNN_SIGNAL_SET ? "setting" : "waiting for",
-                       flag == nullptr ? "a flag" : flag->Text());
+Status SignalDesc::Import(GraphImport& import) const {
+  if (flag == nullptr) return Status::Text(Code::kBadParam, "the flag is required and was not set");
+  const graph::SignalAttrs attrs{.value = value};
+  if (mode == CUDNN_SIGNAL_SET)
+    return import.Add(graph::GraphOp::kSignalSet, {x.get()}, {flag.get(), y.get()},
+                      CUDNN_DATA_FLOAT, attrs);
+  if (x == nullptr || y == nullptr)
+    return Status::Error(Code::kBadParam,
+                         "{} is absent: a wait orders nothing but y, which is x behind it",
+                         x == nullptr ? "x" : "y");
+  return import.Add(graph::GraphOp::kSignalWait, {x.get(), flag.get()}, {y.get()}, CUDNN_DATA_FLOAT,
+                    attrs);
 }
 
 }  // namespace kiln::api

@@ -1,6 +1,6 @@
-// CUDNN_BACKEND_OPERATION_SIGNAL_DESCRIPTOR; attributes of 9.19. It is made and read back as in
-// NVIDIA's; graphs with it are refused: a plan of Kiln is work of one stream, which neither waits
-// for other devices nor tells them.
+// CUDNN_BACKEND_OPERATION_SIGNAL_DESCRIPTOR: y = x, behind which a flag in memory that several GPUs
+// see gets its value, or in front of which it is waited for (ir/graph/ops_peers.cc). As in NVIDIA's
+// no attribute is required as such; what is missing is told when the operation graph is finalised.
 #pragma once
 
 #include "api/backend/operation.h"

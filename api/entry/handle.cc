@@ -31,8 +31,10 @@ KILN_EXPORT cudnnStatus_t cudnnQueryRuntimeError(cudnnHandle_t handle, cudnnStat
   return api::Entry(
       "cudnnQueryRuntimeError",
       [&] {
-        kiln::Status status = api::QueryRuntimeError(handle, rstatus, api::Number(mode), tag);
-        if (status.ok()) *rstatus = CUDNN_STATUS_SUCCESS;
+        int found = 0;
+        kiln::Status status =
+            api::QueryRuntimeError(handle, rstatus, api::Number(mode), tag, found);
+        if (status.ok()) *rstatus = static_cast<cudnnStatus_t>(found);
         return status;
       },
       handle, rstatus, mode, tag);

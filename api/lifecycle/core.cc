@@ -1,6 +1,7 @@
 #include "api/lifecycle/core.h"
 
 #include "api/legacy/plans/call_plans.h"
+#include "api/lifecycle/call.h"
 #include "api/lifecycle/handle.h"
 #include "api/lifecycle/object.h"
 #include "api/spec/cudnn_types.h"
@@ -48,13 +49,15 @@ Status GetStream(void* handle, void** stream) {
   return {};
 }
 
-Status QueryRuntimeError(void* handle, const void* answer, int mode, const void* tag) {
-  RETURN_IF_ERROR(HandleOrBadParam(handle).status());
+Status QueryRuntimeError(void* handle, const void* answer, int mode, const void* tag, int& found) {
+  ASSIGN_OR_RETURN(Handle * object, HandleOrBadParam(handle));
   if (answer == nullptr) return Status::Text(Code::kBadParam, "the place for the status is NULL");
   if (tag != nullptr) return Status::Text(Code::kBadParam, "tag is reserved and must be NULL");
   if (mode < CUDNN_ERRQUERY_RAWCODE || mode > CUDNN_ERRQUERY_BLOCKING) {
     return Status::Error(Code::kBadParam, "{} is no cudnnErrQueryMode_t", mode);
   }
+  const Status fault = object->session->TakeFault();
+  found = fault.ok() ? 0 : Fail("cudnnQueryRuntimeError", fault);
   return {};
 }
 

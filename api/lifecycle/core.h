@@ -14,9 +14,10 @@ Status CreateHandle(void** out);
 Status DestroyHandle(void* handle);
 Status SetStream(void* handle, void* stream);
 Status GetStream(void* handle, void** stream);
-// Kiln reports nothing asynchronously: the answer is success, at once, in every mode. The caller
-// stores it.
-Status QueryRuntimeError(void* handle, const void* answer, int mode, const void* tag);
+// Faults of kernels since the last question: `found` is 0, or the public status of a wait for
+// another device that took too long, whose sentence is this thread's last. The answer comes at
+// once, in every mode; a kernel that still waits has said nothing. The caller stores it.
+Status QueryRuntimeError(void* handle, const void* answer, int mode, const void* tag, int& found);
 
 // The sentence of this thread's last failure. Reading it clears it, as cuDNN does.
 std::string TakeLastError();

@@ -8,6 +8,7 @@
 #include "api/session/knobs.h"
 #include "ir/base/env.h"
 #include "ir/base/log.h"
+#include "runtime/peers.h"
 
 namespace kiln::api {
 namespace {
@@ -108,6 +109,7 @@ Status DeviceSession::Execute(const Plan& plan, std::span<void* const> pointers,
   const runtime::Executable* executable = ExecutableOf(plan);
   if (executable == nullptr) [[unlikely]]
     return NotHere();
+  RETURN_IF_ERROR(TakeFault());
   return executable->Execute(pointers, workspace, stream);
 }
 
@@ -149,7 +151,11 @@ Result<std::shared_ptr<void>> DeviceSession::AllocateOnStream(int64_t bytes, voi
 }
 
 bool DeviceSession::BelongsToOtherDevice(const void* pointer) const {
-  return device_ != nullptr && device_->IsElsewhere(pointer);
+  return device_ != nullptr && device_->OwnerOf(pointer) == runtime::Owner::kOtherDevice;
+}
+
+Status DeviceSession::TakeFault() {
+  return device_ == nullptr ? Status() : runtime::StatusOfFault(device_->TakeFault());
 }
 
 Status DeviceSession::NotHere() const {

@@ -59,6 +59,7 @@ class DeviceSession final : public Session {
   Result<std::shared_ptr<void>> AllocateForTiming(int64_t bytes) override;
   Result<std::shared_ptr<void>> AllocateOnStream(int64_t bytes, void* stream) override;
   bool BelongsToOtherDevice(const void* pointer) const override;
+  Status TakeFault() override;
 
  private:
   bool HasGpu() const { return device_ != nullptr && target_.is_cuda(); }

@@ -166,6 +166,9 @@ class Session : public std::enable_shared_from_this<Session> {
   virtual Result<std::shared_ptr<void>> AllocateOnStream(int64_t, void* /*stream*/) {
     return Status::Text(Code::kNotSupported, "there is no memory to lend");
   }
+  // An error where a kernel of an earlier Execute waited too long for another device, once for each
+  // such fault. Execute fails with it, too, and launches nothing. Waits for nothing.
+  virtual Status TakeFault() { return {}; }
   // True if the memory is known to be another device's than this session's.
   virtual bool BelongsToOtherDevice(const void*) const { return false; }
 };

@@ -84,6 +84,9 @@ constexpr PreludeRow kPrelude[] = {
     {"conv_halo_full_sm90", "conv/conv_halo_full_sm90.cuh"},
     {"conv_halo_deep_sm90", "conv/conv_halo_deep_sm90.cuh"},
     {"wgrad_halo_sm90", "conv/wgrad_halo_sm90.cuh"},
+    {"peer_reduce", "peers/peer_reduce.cuh"},
+    {"peer_wait", "peers/peer_wait.cuh"},
+    {"peer_signal", "peers/peer_signal.cuh"},
 };
 
 bool IsWordChar(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }

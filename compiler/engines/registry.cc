@@ -13,6 +13,7 @@
 #include "compiler/engines/conv_first_layer/engine.h"
 #include "compiler/engines/conv_halo/engine.h"
 #include "compiler/engines/ctc/engine.h"
+#include "compiler/engines/peers/engine.h"
 #include "compiler/engines/pointwise/engine.h"
 #include "compiler/engines/recurrence/engine.h"
 #include "compiler/engines/recurrence/sm80.h"
@@ -71,7 +72,8 @@ std::span<const Engine> Engines() {
                                     kContractGroupedSm90Engine,
                                     kRecurrenceStepsEngine,
                                     kRecurrenceStepsTf32Engine,
-                                    kSegmentsEngine};
+                                    kSegmentsEngine,
+                                    kPeersEngine};
   return kEngines;
 }
 

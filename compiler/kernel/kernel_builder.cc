@@ -115,6 +115,11 @@ Expr KernelBuilder::Arg(const std::string& name, int64_t value) {
                       .bits = ScalarBits(index_type_, static_cast<double>(value))});
 }
 
+Expr KernelBuilder::WideArg(const std::string& name, int64_t value) {
+  return ScalarParam(name, DType::kI64,
+                     {.kind = LoweredArg::Kind::kScalar, .bits = static_cast<uint64_t>(value)});
+}
+
 Expr KernelBuilder::Extent(TensorId tensor, int64_t dim) {
   const int64_t value = graph()[tensor].dims[dim];
   if (value == 1) return Idx(1);
@@ -169,6 +174,33 @@ std::string KernelBuilder::Scratch(int scratch, DType type, bool is_const) {
       {.name = name, .type = type, .is_pointer = true, .is_const = is_const, .alignment = 16});
   args_.push_back({.kind = LoweredArg::Kind::kScratch, .id = scratch});
   return name;
+}
+
+std::string KernelBuilder::SharedPointer(TensorId tensor) {
+  const Tensor& t = graph()[tensor];
+  params_.push_back({.name = Name(t.name),
+                     .type = t.dtype,
+                     .is_pointer = true,
+                     .alignment = static_cast<int>(std::min<int64_t>(t.alignment, 16))});
+  args_.push_back({.kind = LoweredArg::Kind::kTensor, .id = tensor});
+  return params_.back().name;
+}
+
+Expr KernelBuilder::PeerRank(int count) {
+  CHECK(params_.size() >= static_cast<size_t>(count), "{} parameters, {} of them peers'",
+        params_.size(), count);
+  return ScalarParam("rank", DType::kI32,
+                     {.kind = LoweredArg::Kind::kPeerRank, .bits = static_cast<uint64_t>(count)});
+}
+
+Expr KernelBuilder::PeerLimit() {
+  return ScalarParam("limit", DType::kI64, {.kind = LoweredArg::Kind::kPeerLimit});
+}
+
+std::string KernelBuilder::Fault() {
+  params_.push_back({.name = Name("fault"), .type = DType::kI32, .is_pointer = true});
+  args_.push_back({.kind = LoweredArg::Kind::kFault});
+  return params_.back().name;
 }
 
 Expr KernelBuilder::Let(tile::Block& out, const std::string& name, Expr value) {

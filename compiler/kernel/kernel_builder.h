@@ -42,6 +42,8 @@ class KernelBuilder {
   tile::Expr Idx(int64_t value) const { return tile::Int(value, index_type_); }
   // A new scalar parameter of the index type with this launch value. Names are made unique.
   tile::Expr Arg(const std::string& name, int64_t value);
+  // A new scalar parameter of i64, whatever the index type.
+  tile::Expr WideArg(const std::string& name, int64_t value);
   // The extent of a dim as a parameter; the same parameter each time. An extent of 1 is the
   // constant 1: whether a dim is 1 is part of a kernel's structure.
   tile::Expr Extent(graph::TensorId tensor, int64_t dim);
@@ -55,6 +57,16 @@ class KernelBuilder {
   const std::string& Pointer(graph::TensorId tensor);
   // A scratch buffer of the group (see Lowered::scratch_bytes), as pointer parameter.
   std::string Scratch(int scratch, DType type, bool is_const);
+
+  // A pointer parameter of memory that other devices write meanwhile: never const, and another one
+  // at each call.
+  std::string SharedPointer(graph::TensorId tensor);
+  // Parameters of kernels that wait for other devices, whose values each run has: which of the
+  // `count` pointer parameters that came last is this device's own, how many nanoseconds to wait,
+  // and where to say that it was too long.
+  tile::Expr PeerRank(int count);
+  tile::Expr PeerLimit();
+  std::string Fault();
 
   // The quotient and remainder of numerator / extent; `value` is the extent's launch value. 31-bit
   // numerators use the multiply-shift form, whose magic numbers become two parameters.

@@ -1,12 +1,17 @@
 // Norms as primitives, by the formulas of ir/graph/ops_norm.cc. The variance is the mean of squared
 // distances from the mean, in two passes over x: the difference of two large sums would cancel. A
 // group norm sees x with its channels split in [groups, channels of a group], a view.
+//
+// Of a batch norm with peers each GPU makes the mean m and the variance of its own part, as one
+// alone would, so that x is read no more often; then the mean μ over all GPUs, and the variance
+// over all as the mean of the GPUs' variance + (m - μ)², which are distances from μ.
 #include <algorithm>
 #include <utility>
 
 #include "compiler/passes/decompose_parts.h"
 #include "compiler/passes/primitive_writer.h"
 #include "ir/graph/norm.h"
+#include "ir/graph/peers.h"
 
 namespace kiln::compiler {
 namespace {
@@ -37,11 +42,29 @@ class NormWriter {
     const int64_t stats = NumElements(view_.stats);
     count_ =
         stats == 0 ? 0 : static_cast<double>(NumElements(view_.x)) / static_cast<double>(stats);
+    if (!graph::MeetsPeers(node)) return;
+    const std::span<const TensorId> peers = graph::PeersOf(node);
+    peers_.assign(peers.begin(), peers.end());
   }
 
   PrimitiveWriter& w() { return w_; }
+  // Elements of a statistic, on this GPU and on all.
   double count() const { return count_; }
+  double total_count() const { return count_ * std::max<double>(1, std::size(peers_)); }
+  bool has_peers() const { return !peers_.empty(); }
   TensorId Count() { return w_.Number(count_, kLaunchNumberUid); }
+  TensorId TotalCount() { return w_.Number(total_count(), kLaunchNumberUid); }
+
+  // Over the GPUs, of numbers of which each channel has one; the buffers' first `part` times as
+  // many are others'.
+  TensorId AverageOverPeers(TensorId mine, int64_t part) {
+    const TensorId sum =
+        w_.PeerReduce(mine, kAbsent, peers_, part * NumElements(view_.stats)).first;
+    return w_.Mul(sum, w_.Number(1 / static_cast<double>(peers_.size())));
+  }
+  std::pair<TensorId, TensorId> SumsOverPeers(TensorId mine, TensorId second) {
+    return w_.PeerReduce(mine, second, peers_, 0);
+  }
 
   // A client's tensor, x or statistics, as the view has it: its channels split.
   TensorId Viewed(TensorId id) {
@@ -119,6 +142,7 @@ class NormWriter {
   NormView view_;
   Dims x_dims_;
   double count_;
+  std::vector<TensorId> peers_;  // buffers of all GPUs; none where this one is alone
 };
 
 // (1 - f) * previous + f * now
@@ -132,23 +156,42 @@ struct Normalised {
   TensorId xhat, inv;
 };
 
+struct OverPeers {
+  TensorId mean, variance;
+};
+OverPeers StatisticsOverPeers(NormWriter& norm, TensorId x) {
+  PrimitiveWriter& w = norm.w();
+  const TensorId own_mean = norm.Average(x), from_own = w.Sub(x, own_mean);
+  const TensorId own_variance = norm.Average(w.Mul(from_own, from_own));
+  const TensorId mean = norm.AverageOverPeers(own_mean, 0), off = w.Sub(own_mean, mean);
+  const TensorId from_mean = w.Add(own_variance, w.Mul(off, off));
+  return {.mean = mean, .variance = norm.AverageOverPeers(from_mean, 1)};
+}
+
 // x̂ of the statistics that are x's own; stores them and what follows from them.
 Normalised NormaliseByOwn(NormWriter& norm, const Node& node, TensorId x) {
   PrimitiveWriter& w = norm.w();
   const bool is_rms = node.As<graph::NormForwardAttrs>().mode == NormMode::kRms;
-  TensorId centred = x, mean = kAbsent;
-  if (!is_rms) {
-    mean = norm.Keep(norm.Average(x), Out(node, FwdOut::kMean));
+  TensorId centred = x, mean = kAbsent, variance = kAbsent;
+  if (norm.has_peers()) {
+    const OverPeers all = StatisticsOverPeers(norm, x);
+    mean = norm.Keep(all.mean, Out(node, FwdOut::kMean));
+    variance = all.variance;
     centred = w.Sub(x, mean);
+  } else {
+    if (!is_rms) {
+      mean = norm.Keep(norm.Average(x), Out(node, FwdOut::kMean));
+      centred = w.Sub(x, mean);
+    }
+    variance = norm.Average(w.Mul(centred, centred));
   }
-  const TensorId variance = norm.Average(w.Mul(centred, centred));
   const TensorId raw = w.Map(ScalarOp::kRsqrt, {w.Add(variance, In(node, FwdIn::kEpsilon))});
   const TensorId inv = norm.Keep(raw, Out(node, FwdOut::kInvVariance));
   const TensorId factor = In(node, FwdIn::kFactor);
   if (const TensorId out = Out(node, FwdOut::kNextMean); out != kAbsent)
     WriteRunning(norm, In(node, FwdIn::kRunningMean), mean, factor, out);
   if (const TensorId out = Out(node, FwdOut::kNextVar); out != kAbsent) {
-    const double unbiased = norm.count() / std::max(1.0, norm.count() - 1);
+    const double unbiased = norm.total_count() / std::max(1.0, norm.total_count() - 1);
     WriteRunning(norm, In(node, FwdIn::kRunningVar),
                  w.Mul(variance, w.Number(unbiased, kLaunchNumberUid)), factor, out);
   }
@@ -186,6 +229,16 @@ void DecomposeNormBackward(Graph& g, const Node& node) {
   const Normalised by =
       NormaliseByGiven(norm, norm.Viewed(node.inputs[0]), mean, In(node, BwdIn::kInvVariance));
   const TensorId dscale = Out(node, BwdOut::kDscale), dbias = Out(node, BwdOut::kDbias);
+  if (norm.has_peers()) {
+    const auto [sum, product] = norm.SumsOverPeers(norm.Total(dy), norm.Total(w.Mul(dy, by.xhat)));
+    norm.Keep(sum, dbias);
+    norm.Keep(product, dscale);
+    const auto weighted = [&](TensorId x) { return scale == kAbsent ? x : w.Mul(x, scale); };
+    TensorId inner = w.Sub(weighted(dy), w.Div(weighted(sum), norm.TotalCount()));
+    inner = w.Sub(inner, w.Mul(by.xhat, w.Div(weighted(product), norm.TotalCount())));
+    w.Write(w.Mul(inner, by.inv), node.outputs[0]);
+    return;
+  }
   if (scale != kAbsent && norm.IsOfStatistics({scale, dscale, dbias})) {
     // dy * scale - (Σdy / n + x̂ * Σ(dy * x̂) / n) * scale: the sums are the other results.
     const TensorId sum = mean == kAbsent && dbias == kAbsent ? kAbsent : norm.Sum(dy, dbias);

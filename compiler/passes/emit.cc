@@ -123,6 +123,12 @@ class Emitter {
                 .buffer = {},
                 .size = static_cast<uint8_t>(SizeOf(type)),
                 .bits = arg.bits};
+      case LoweredArg::Kind::kPeerRank:
+        return {.kind = LaunchArg::Kind::kPeerRank, .buffer = {}, .size = 4, .bits = arg.bits};
+      case LoweredArg::Kind::kPeerLimit:
+        return {.kind = LaunchArg::Kind::kPeerLimit, .buffer = {}, .size = 8};
+      case LoweredArg::Kind::kFault:
+        return {.kind = LaunchArg::Kind::kFault, .buffer = {}, .size = 8};
       case LoweredArg::Kind::kTensor:
       case LoweredArg::Kind::kByValue:
       case LoweredArg::Kind::kTensorMap:

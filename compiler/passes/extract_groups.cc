@@ -46,7 +46,8 @@ std::vector<char> FindStored(const LinkedGraph& linked, const Placement& placeme
     for (const TensorId x : g.nodes[n].inputs)
       if (x != kAbsent && home[x] != kNoGroup && home[x] != group_of[n]) stored[x] = 1;
     const Node& node = g.nodes[n];
-    if (!Has(node, graph::kRecurrence) && !Has(node, graph::kSegments)) continue;
+    constexpr uint32_t kStoresAll = graph::kRecurrence | graph::kSegments | graph::kPeers;
+    if ((graph::Info(node.op).traits & kStoresAll) == 0) continue;
     for (const TensorId y : node.outputs) {
       if (y == kAbsent) continue;
       const bool is_inner = std::ranges::any_of(

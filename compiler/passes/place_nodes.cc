@@ -118,6 +118,8 @@ class NodePlacer {
     if (Has(node, graph::kSegments))
       return closed(GroupKind::kSegments,
                     "a thread walks the places of a segment, whose number is data");
+    if (Has(node, graph::kPeers))
+      return closed(GroupKind::kPeers, "it waits for other devices, or tells them, by itself");
     return std::nullopt;
   }
   std::string WhyAnchors(NodeId n, int latest) const {

@@ -90,6 +90,25 @@ TensorId PrimitiveWriter::Iota(int64_t axis, Dims dims) {
   return y;
 }
 
+std::pair<TensorId, TensorId> PrimitiveWriter::PeerReduce(TensorId x, TensorId second,
+                                                          std::vector<TensorId> buffers,
+                                                          int64_t first) {
+  const auto sum_of = [&](TensorId id) {
+    return id == graph::kAbsent ? id : Virtual("over_peers", DType::kF32, graph_[id].dims);
+  };
+  const TensorId y = sum_of(x), second_y = sum_of(second);
+  std::vector<TensorId> inputs = {x, second}, outputs = {y};
+  inputs.insert(inputs.end(), buffers.begin(), buffers.end());
+  if (second_y != graph::kAbsent) outputs.push_back(second_y);
+  graph_.AddNode({.op = GraphOp::kPeerReduce,
+                  .inputs = std::move(inputs),
+                  .outputs = std::move(outputs),
+                  .compute = DType::kF32,
+                  .attrs = graph::PeerReduceAttrs{.first = first},
+                  .name = ""});
+  return {y, second_y};
+}
+
 TensorId PrimitiveWriter::Transpose(TensorId x, Dims permutation) {
   const Tensor from = graph_[x];
   Tensor y{.name = name_ + "_view", .dtype = from.dtype, .is_virtual = true};

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/module.h"
@@ -30,6 +31,10 @@ class PrimitiveWriter {
   // added.
   graph::TensorId Reduce(graph::Combine combine, graph::TensorId x, Dims result_dims);
   graph::TensorId Iota(int64_t axis, Dims dims);
+  // The sums of x, and of `second` where it is not absent, over the ranks whose buffers these are.
+  std::pair<graph::TensorId, graph::TensorId> PeerReduce(graph::TensorId x, graph::TensorId second,
+                                                         std::vector<graph::TensorId> buffers,
+                                                         int64_t first);
 
   // Views of x, in its dtype. `Reshape` keeps the row-major order: x is dense in that order, as
   // this writer's are, or no extents but ones are added and the strides say where the others stay.

@@ -138,7 +138,8 @@ class Finder {
     const bool is_inner = node.op == GraphOp::kConcat && readers_[id].size() == 1;
     if (is_inner && rows.count == 1 && Try(node, result, offset, assembly)) return true;
     if (node.op == GraphOp::kScatter || node.op == GraphOp::kScatterAdd) return false;
-    if (Has(node, graph::kSegments)) return false;  // a moved list has two results
+    // A moved list has two results, and so have sums over peers.
+    if (Has(node, graph::kSegments) || Has(node, graph::kPeers)) return false;
     // Loops over time store states one behind the other.
     if (rows.count > 1 && Has(node, graph::kRecurrence)) return false;
     if (offset * SizeOf(t.dtype) % kWidestAccess != 0) return false;

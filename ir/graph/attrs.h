@@ -456,6 +456,18 @@ struct CtcLossAttrs {
   }
 };
 
+// Sums over the buffers of peers, whose numbers begin with `first`: ops_peers.cc.
+struct PeerReduceAttrs {
+  int64_t first = 0;
+  static constexpr auto Fields() { return std::tuple{Field("first", &PeerReduceAttrs::first)}; }
+};
+
+// The value that a flag is given or waited for: ops_peers.cc.
+struct SignalAttrs {
+  int64_t value = 0;
+  static constexpr auto Fields() { return std::tuple{Field("value", &SignalAttrs::value)}; }
+};
+
 struct AllAttrs {
   using Variant =
       std::variant<PointwiseAttrs, ReductionAttrs, GenStatsAttrs, BnFinalizeAttrs,
@@ -464,7 +476,7 @@ struct AllAttrs {
                    TransposeAttrs, SliceAttrs, ConcatAttrs, ResampleAttrs, RngAttrs, SdpaAttrs,
                    PagedCacheLoadAttrs, GatherAttrs, BandAttrs, MoeGroupedMatmulAttrs, RaggedAttrs,
                    ScatterAttrs, ScatterAddAttrs, RnnAttrs, RecurrenceAttrs, CtcLossAttrs,
-                   SegmentReduceAttrs, SegmentIdsAttrs>;
+                   SegmentReduceAttrs, SegmentIdsAttrs, PeerReduceAttrs, SignalAttrs>;
 };
 using Attrs = AnyOf<AllAttrs>;
 

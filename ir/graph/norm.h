@@ -9,8 +9,8 @@
 namespace kiln::graph {
 
 // The inputs of norm_forward, of which any but x may be absent. mean and inv_variance are read in
-// inference only; inputs from kPeers on are the statistics buffers of other GPUs (batch norm; see
-// ops_norm.cc).
+// inference only; inputs from kPeers on are the buffers of all GPUs that have a part of the batch
+// (batch norm; see peers.h).
 enum class NormForwardIn : size_t {
   kX,
   kMean,
@@ -25,8 +25,7 @@ enum class NormForwardIn : size_t {
 };
 enum class NormForwardOut : size_t { kY, kMean, kInvVariance, kNextMean, kNextVar };
 
-// The inputs of norm_backward. scale, epsilon and peers may be absent; epsilon and peers are not
-// read.
+// The inputs of norm_backward. scale, epsilon and peers may be absent; epsilon is not read.
 enum class NormBackwardIn : size_t { kX, kDy, kMean, kInvVariance, kScale, kEpsilon, kPeers };
 enum class NormBackwardOut : size_t { kDx, kDscale, kDbias };
 

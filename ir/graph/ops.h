@@ -16,7 +16,8 @@ enum Trait : uint32_t {
   kView = 16,
   kWindow = 32,
   kRecurrence = 64,
-  kSegments = 128
+  kSegments = 128,
+  kPeers = 256
 };
 
 // The arguments of an Eval function: the values of the operands, each in row-major order of its

@@ -14,15 +14,21 @@
 //
 // bn_bwd_weights gives the same dx as eq_dy_scale * dy + eq_x_scale * x + eq_bias.
 //
-// The buffers of peers, through which NVIDIA's kernels exchange sums between the GPUs of a group by
-// a protocol of their own, are neither read nor written: statistics are those of this GPU's x. A
-// plan refuses to run with a buffer of another GPU (api/backend/execution_plan.cc).
+// A batch norm with the buffers of two or more peers has the statistics of all their batches, which
+// have equal extents: n is the number of all elements, and dscale and dbias are sums over all GPUs,
+// as if one had the whole batch. The words of a buffer (ir/peers.h), C of each:
+//
+//   forward    mean of this GPU's x; mean of its squared distances from the mean of all
+//   backward   dbias, dscale
+//
+// With one buffer the statistics are those of this GPU's x, and the buffer is not touched.
 #include <algorithm>
 #include <cmath>
 
 #include "ir/graph/loops.h"
 #include "ir/graph/norm.h"
 #include "ir/graph/ops.h"
+#include "ir/graph/peers.h"
 #include "ir/graph/verify_util.h"
 
 namespace kiln::graph {
@@ -251,6 +257,23 @@ Status CheckForwardOperands(const Node& node) {
   return Want(In(node, FwdIn::kRunningVar), "the one before", "the next running variance");
 }
 
+// An error unless the norm can have sums over GPUs; `weights` are those that it has.
+Status CheckMeeting(const Graph& graph, const Node& node, const NormView& view,
+                    std::initializer_list<TensorId> weights) {
+  if (!MeetsPeers(node)) return {};
+  constexpr int64_t kNumbersOfChannel = 2;
+  if (ModeOf(node) != NormMode::kBatch)
+    return Status::Error(Code::kBadParam, "a norm of mode {} has no peers; only batch norm has",
+                         Text(ModeOf(node)));
+  if (node.compute != DType::kF32)
+    return Status::Error(Code::kUnsupportedDataType, "peers add up f32, not {}",
+                         Info(node.compute).text);
+  for (const TensorId id : weights)
+    if (id != kAbsent)
+      RETURN_IF_ERROR(ExpectDims(graph[id], view.stats_dims, "the weights of a norm with peers"));
+  return CheckPeers(graph, PeersOf(node), kNumbersOfChannel * NumElements(view.stats));
+}
+
 }  // namespace
 
 void MoveStatisticsToInputs(Node& node) {
@@ -303,6 +326,7 @@ Status VerifyNormForward(const Graph& graph, const Node& node) {
        Out(node, FwdOut::kNextMean), Out(node, FwdOut::kNextVar)}));
   RETURN_IF_ERROR(
       CheckBroadcasts(graph, x.dims, {In(node, FwdIn::kScale), In(node, FwdIn::kBias)}));
+  RETURN_IF_ERROR(CheckMeeting(graph, node, view, {}));
   RETURN_IF_ERROR(CheckScalar(graph, In(node, FwdIn::kEpsilon), "epsilon"));
   return CheckScalar(graph, In(node, FwdIn::kFactor), "exp_avg_factor");
 }
@@ -332,6 +356,9 @@ Status VerifyNormBackward(const Graph& graph, const Node& node) {
   RETURN_IF_ERROR(CheckStats(graph, node, view, x.dims, {mean, In(node, BwdIn::kInvVariance)}));
   RETURN_IF_ERROR(CheckBroadcasts(
       graph, x.dims,
+      {In(node, BwdIn::kScale), Out(node, BwdOut::kDscale), Out(node, BwdOut::kDbias)}));
+  RETURN_IF_ERROR(CheckMeeting(
+      graph, node, view,
       {In(node, BwdIn::kScale), Out(node, BwdOut::kDscale), Out(node, BwdOut::kDbias)}));
   return CheckScalar(graph, In(node, BwdIn::kEpsilon), "epsilon");
 }
@@ -389,6 +416,14 @@ struct Statistics {
   double count = 0;
 };
 
+// Averages over the GPUs of a norm's numbers, which begin with `first` in the buffers.
+std::vector<double> AverageOverPeers(const EvalArgs& args, const std::vector<double>& mine,
+                                     int64_t first) {
+  std::vector<double> average = SumOverPeers(args, mine, first);
+  for (double& value : average) value /= static_cast<double>(PeersOf(args.node).size());
+  return average;
+}
+
 Statistics ComputeStatistics(const EvalArgs& args, const NormView& view,
                              const std::vector<size_t>& of) {
   const std::vector<double>& x = *args.inputs[0];
@@ -400,13 +435,18 @@ Statistics ComputeStatistics(const EvalArgs& args, const NormView& view,
   const bool is_rms = ModeOf(args.node) == NormMode::kRms;
   for (size_t i = 0; !is_rms && i < x.size(); ++i) s.mean[of[i]] += x[i];
   for (double& mean : s.mean) mean = is_rms ? 0 : mean / s.count;
+  if (MeetsPeers(args.node)) s.mean = AverageOverPeers(args, s.mean, 0);
   for (size_t i = 0; i < x.size(); ++i) {
     const double centred = x[i] - s.mean[of[i]];
     s.variance[of[i]] += centred * centred;
   }
   const double epsilon = (*Values(args, FwdIn::kEpsilon))[0];
-  for (double& variance : s.variance) {
-    variance /= s.count;
+  for (double& variance : s.variance) variance /= s.count;
+  if (MeetsPeers(args.node)) {
+    s.variance = AverageOverPeers(args, s.variance, std::ssize(s.variance));
+    s.count *= static_cast<double>(PeersOf(args.node).size());
+  }
+  for (const double variance : s.variance) {
     s.inv_variance.push_back(1 / std::sqrt(variance + epsilon));
   }
   return s;
@@ -429,6 +469,24 @@ void UpdateRunning(const EvalArgs& args, const Statistics& s) {
 struct Sums {
   std::vector<double> g, g_xhat;
 };
+
+// dbias and dscale of all GPUs, for each channel.
+struct BackwardSums {
+  std::vector<double> dbias, dscale;
+};
+BackwardSums SumsOverPeers(const EvalArgs& args, const std::vector<double>& xhat,
+                           const std::vector<size_t>& channel_of) {
+  const std::vector<double>& dy = *Values(args, BwdIn::kDy);
+  const size_t channels = Values(args, BwdIn::kInvVariance)->size();
+  BackwardSums mine{.dbias = std::vector<double>(channels, 0),
+                    .dscale = std::vector<double>(channels, 0)};
+  for (size_t i = 0; i < dy.size(); ++i) {
+    mine.dbias[channel_of[i]] += dy[i];
+    mine.dscale[channel_of[i]] += dy[i] * xhat[i];
+  }
+  return {.dbias = SumOverPeers(args, mine.dbias, 0),
+          .dscale = SumOverPeers(args, mine.dscale, static_cast<int64_t>(channels))};
+}
 
 }  // namespace
 
@@ -470,7 +528,20 @@ void EvalNormBackward(const EvalArgs& args) {
     sums.g[of[i]] += dy[i] * scale[i];
     sums.g_xhat[of[i]] += dy[i] * scale[i] * xhat[i];
   }
-  const double n = inv.empty() ? 0 : static_cast<double>(x.size() / inv.size());
+  double n = inv.empty() ? 0 : static_cast<double>(x.size() / inv.size());
+  const bool meets = MeetsPeers(args.node);
+  if (meets) {
+    const BackwardSums all = SumsOverPeers(args, xhat, of);
+    n *= static_cast<double>(PeersOf(args.node).size());
+    const std::vector<double>* const weights = Values(args, BwdIn::kScale);
+    for (size_t c = 0; c < inv.size(); ++c) {
+      const double by = weights != nullptr ? (*weights)[c] : 1;
+      sums.g[c] = all.dbias[c] * by;
+      sums.g_xhat[c] = all.dscale[c] * by;
+    }
+    if (std::vector<double>* out = Written(args, BwdOut::kDscale)) *out = all.dscale;
+    if (std::vector<double>* out = Written(args, BwdOut::kDbias)) *out = all.dbias;
+  }
   for (size_t i = 0; i < x.size(); ++i) {
     const double through_mean = mean != nullptr ? sums.g[of[i]] / n : 0;
     (*args.outputs[0])[i] =
@@ -478,7 +549,7 @@ void EvalNormBackward(const EvalArgs& args) {
   }
   const auto gradient = [&](BwdOut result, bool of_scale) {
     std::vector<double>* out = Written(args, result);
-    if (out == nullptr) return;
+    if (out == nullptr || meets) return;
     std::ranges::fill(*out, 0);
     const std::vector<size_t> at = Spread(dims, args.graph[Out(args.node, result)].dims);
     for (size_t i = 0; i < x.size(); ++i) (*out)[at[i]] += dy[i] * (of_scale ? xhat[i] : 1);

@@ -9,6 +9,7 @@
 #include "ir/base/log.h"
 #include "runtime/cuda/cuda_context.h"
 #include "runtime/cuda/cuda_kernel.h"
+#include "runtime/cuda/fault_words.h"
 #include "runtime/cuda/kernel_nodes.h"
 #include "runtime/cuda/l2_flush.h"
 #include "runtime/cuda/tensor_map.h"
@@ -23,7 +24,8 @@ class CudaDevice final : public Device {
         device_(device),
         target_(std::move(target)),
         compiler_(compiler),
-        contexts_(driver, device) {}
+        contexts_(driver, device),
+        faults_(driver, contexts_) {}
 
   const Target& target() const override { return target_; }
   Result<std::shared_ptr<LoadedKernel>> Load(const KernelSource& source) override;
@@ -51,7 +53,9 @@ class CudaDevice final : public Device {
   Status Synchronize(Stream stream) override;
   Result<double> Measure(std::function<Status()> run, int repeats, Stream stream) override;
   bool CanMeasure(Stream stream) override;
-  bool IsElsewhere(const void* pointer) const override;
+  Owner OwnerOf(const void* pointer) const override;
+  Result<int32_t*> FaultWord() override;
+  int32_t TakeFault() override;
 
  private:
   KernelSource Concrete(KernelSource source) const {
@@ -84,6 +88,7 @@ class CudaDevice final : public Device {
   ContextPicker contexts_;
   std::mutex mutex_;
   std::map<Hash128, std::shared_ptr<CudaKernel>> kernels_;  // by SourceHash
+  FaultWords faults_;
 };
 
 Hash128 SourceHash(const KernelSource& source) {
@@ -388,16 +393,25 @@ Status CudaDevice::Synchronize(Stream stream) {
   return InContext("cuStreamSynchronize", [&] { return driver_.StreamSynchronize(stream); });
 }
 
-// Host memory, and what the driver does not know, is nobody's.
-bool CudaDevice::IsElsewhere(const void* pointer) const {
+Owner CudaDevice::OwnerOf(const void* pointer) const {
   constexpr int kDeviceOrdinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
   int ordinal = 0;
   CuDevice device = 0;
-  return !IsForked() &&
-         driver_.PointerGetAttribute(&ordinal, kDeviceOrdinal,
-                                     reinterpret_cast<CuAddress>(pointer)) == kCuSuccess &&
-         ordinal >= 0 && driver_.DeviceGet(&device, ordinal) == kCuSuccess && device != device_;
+  const bool is_known =
+      !IsForked() &&
+      driver_.PointerGetAttribute(&ordinal, kDeviceOrdinal, reinterpret_cast<CuAddress>(pointer)) ==
+          kCuSuccess &&
+      ordinal >= 0 && driver_.DeviceGet(&device, ordinal) == kCuSuccess;
+  if (!is_known) return Owner::kNobody;
+  return device == device_ ? Owner::kThisDevice : Owner::kOtherDevice;
 }
+
+Result<int32_t*> CudaDevice::FaultWord() {
+  ASSIGN_OR_RETURN(const ContextRef context, contexts_.Pick());
+  return faults_.In(context);
+}
+
+int32_t CudaDevice::TakeFault() { return IsForked() ? 0 : faults_.Take(); }
 
 // The default stream answers with an error while a stream that it waits for is being captured.
 bool CudaDevice::CanMeasure(Stream stream) {

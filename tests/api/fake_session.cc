@@ -16,6 +16,7 @@ namespace {
 
 std::atomic<void*> last_stream = nullptr;
 const void* elsewhere = nullptr;
+Status fault_of_kernels;
 RankOptions last_rank;
 Target last_rank_target;
 std::atomic<int> builds = 0;
@@ -163,6 +164,7 @@ class FakeSession : public Session {
   Result<std::shared_ptr<void>> AllocateForTiming(int64_t bytes) override {
     return std::shared_ptr<void>(std::calloc(1, static_cast<size_t>(bytes)), std::free);
   }
+  Status TakeFault() override { return std::exchange(fault_of_kernels, {}); }
   bool BelongsToOtherDevice(const void* pointer) const override { return pointer == elsewhere; }
 
  private:
@@ -177,6 +179,7 @@ void* LastFakeStream() { return last_stream; }
 RankOptions LastFakeRank() { return last_rank; }
 Target LastFakeRankTarget() { return last_rank_target; }
 void SetFakeElsewhere(const void* pointer) { elsewhere = pointer; }
+void SetFakeFault(Status fault) { fault_of_kernels = std::move(fault); }
 int FakeBuilds() { return builds; }
 void SetFakeWorkspace(int64_t bytes) { workspace_of_plans = bytes; }
 void SetFakeDiscovery(int64_t bytes) { discovery = bytes; }

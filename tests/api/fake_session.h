@@ -30,6 +30,8 @@ Target LastFakeRankTarget();
 int FakeBuilds();
 // The one pointer that is another device's.
 void SetFakeElsewhere(const void* pointer);
+// The answer to the next question for faults of kernels.
+void SetFakeFault(Status fault);
 // Plans made from now on want so many bytes.
 void SetFakeWorkspace(int64_t bytes);
 // Sets the workspace, and that the next exploration says that rankings are others than before.

@@ -98,6 +98,15 @@ std::string PrintProgram(const Program& program) {
         case LaunchArg::Kind::kTensorMap:
           text += " map";
           break;
+        case LaunchArg::Kind::kPeerRank:
+          text += fmt::format(" rank({})", arg.bits);
+          break;
+        case LaunchArg::Kind::kPeerLimit:
+          text += " limit";
+          break;
+        case LaunchArg::Kind::kFault:
+          text += " fault";
+          break;
       }
     }
     text += "\n";

@@ -192,7 +192,8 @@ TEST(EmulatedRuns, SumsOfF32LoseNoMoreThanF32) {
 }
 
 // Engines of operations that tests/cases does not have: rnn_emulated_test,
-// recurrence_emulated_test, ctc_calls_emulated_test, graph_aggregate_emulated_test.
+// recurrence_emulated_test, ctc_calls_emulated_test, graph_aggregate_emulated_test,
+// peers_emulated_test.
 constexpr std::string_view kElsewhere[] = {"recurrence",
                                            "recurrence_sm80",
                                            "recurrence_sm80_tf32",
@@ -204,7 +205,8 @@ constexpr std::string_view kElsewhere[] = {"recurrence",
                                            "recurrence_steps",
                                            "recurrence_steps_tf32",
                                            "ctc",
-                                           "segments"};
+                                           "segments",
+                                           "peers"};
 
 // The list leaves no engine out.
 TEST(EmulatedRuns, NameEveryEngine) {

@@ -4,11 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <thread>
 
+#include "ir/peers.h"
+#include "runtime/peers.h"
 #include "tests/runtime/fake_device.h"
 
 namespace kiln::runtime {
@@ -382,6 +385,74 @@ TEST_F(ExecutableTest, AGraphOfSomethingElseIsNotTouched) {
   EXPECT_EQ(status.code(), Code::kCudaGraphMismatch);
   EXPECT_EQ(status.message(), "node 1 of the CUDA graph is not the plan's kernel g");
   EXPECT_EQ(graph[0].args, before);
+}
+
+LaunchArg OfPeers(LaunchArg::Kind kind, uint64_t bits = 0) {
+  LaunchArg arg;
+  arg.kind = kind;
+  arg.bits = bits;
+  return arg;
+}
+
+// Three buffers of which the second is this device's, in two launches that share them.
+TEST_F(ExecutableTest, TheRankIsThatOfTheBufferOnThisDevice) {
+  using Kind = LaunchArg::Kind;
+  Program program;
+  program.tensors = {Tensor(1), Tensor(2), Tensor(3)};
+  program.kernels = {Kernel("reduce", 6)};
+  const std::vector<LaunchArg> args = {
+      OfPeers(Kind::kFault),    Pointer(0), Pointer(1), Pointer(2), OfPeers(Kind::kPeerRank, 3),
+      OfPeers(Kind::kPeerLimit)};
+  program.launches = {{.args = args}, {.args = args}};
+  const auto executable = Executable::Create(device_, program);
+  ASSERT_TRUE(executable.ok()) << executable.status().message();
+  std::array<char, 3> memory;
+  const std::vector<void*> pointers = {&memory[0], &memory[1], &memory[2]};
+  device_.own = &memory[1];
+  const Status status = (*executable)->Execute(pointers, nullptr, nullptr);
+  ASSERT_TRUE(status.ok()) << status.message();
+  ASSERT_EQ(device_.launches.size(), 2u);
+  for (const RecordedLaunch& launch : device_.launches) {
+    EXPECT_EQ(launch.args[0], reinterpret_cast<uint64_t>(&device_.fault));
+    EXPECT_EQ(launch.args[2], reinterpret_cast<uint64_t>(&memory[1]));
+    EXPECT_EQ(launch.args[4], 1u);
+    EXPECT_EQ(launch.args[5], 30'000'000'000u) << "30 s unless KILN_PEER_TIMEOUT_MS says otherwise";
+  }
+  device_.own = nullptr;
+  EXPECT_EQ((*executable)->Execute(pointers, nullptr, nullptr).message(),
+            "none of the 3 peers' buffers lies on fake: one is this rank's own");
+  device_.own = &memory[0];
+  const std::vector<void*> same = {&memory[0], &memory[1], &memory[0]};
+  EXPECT_EQ((*executable)->Execute(same, nullptr, nullptr).message(),
+            "the peers' buffers 0 and 2 both lie on fake: which one is this rank's is not known");
+  EXPECT_EQ(device_.launches.size(), 2u) << "what is refused launches nothing";
+}
+
+TEST_F(ExecutableTest, ARankWithoutItsBuffersIsRefused) {
+  using Kind = LaunchArg::Kind;
+  const auto refusal = [&](std::vector<LaunchArg> args) {
+    Program program;
+    program.tensors = {Tensor(1), Tensor(2)};
+    program.workspace_bytes = 64;
+    program.kernels = {Kernel("reduce", static_cast<int>(args.size()))};
+    program.launches = {{.args = std::move(args)}};
+    return Executable::Create(device_, program).status().message();
+  };
+  EXPECT_EQ(refusal({Pointer(0), OfPeers(Kind::kPeerRank, 2)}),
+            "program: launch 0: argument 1: the rank among 2 buffers, behind 1 arguments");
+  EXPECT_EQ(refusal({Pointer(0), OfPeers(Kind::kPeerRank, 0)}),
+            "program: launch 0: argument 1: the rank among 0 buffers, behind 1 arguments");
+  EXPECT_EQ(refusal({Pointer(0), WorkspacePart(0), OfPeers(Kind::kPeerRank, 2)}),
+            "program: launch 0: argument 2: argument 1 is no buffer of a peer");
+}
+
+TEST(Peers, FaultsAreSentences) {
+  EXPECT_TRUE(StatusOfFault(0).ok());
+  EXPECT_EQ(StatusOfFault(kFirstRankFault + 5).code(), Code::kExecutionFailed);
+  EXPECT_NE(StatusOfFault(kFirstRankFault + 5).message().find("the sums of rank 5 did not come"),
+            std::string::npos);
+  EXPECT_NE(StatusOfFault(kSignalFault).message().find("a signal's flag did not get its value"),
+            std::string::npos);
 }
 
 TEST_F(ExecutableTest, ADeviceWithoutGraphsSaysSo) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ir/base/check.h"
@@ -71,6 +72,12 @@ class FakeDevice : public Device {
     return {};
   }
 
+  Owner OwnerOf(const void* pointer) const override {
+    return pointer == own ? Owner::kThisDevice : Owner::kOtherDevice;
+  }
+  Result<int32_t*> FaultWord() override { return &fault; }
+  int32_t TakeFault() override { return std::exchange(fault, 0); }
+
   Result<void*> Allocate(int64_t bytes) override {
     return ::operator new(static_cast<size_t>(bytes));
   }
@@ -110,6 +117,8 @@ class FakeDevice : public Device {
   Target target_;
   std::vector<RecordedLaunch> launches;
   bool recording = true;
+  const void* own = nullptr;  // the one pointer that is this device's
+  int32_t fault = 0;
   int loads = 0;
   int fail_at = 0;  // the number of the launch that fails; 0: none
 };

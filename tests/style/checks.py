@@ -45,7 +45,7 @@ _FAMILIES = {
         ("contraction contract_simt contract_mma contract_wgmma conv_direct conv_first_layer conv_halo winograd",
          _CONTRACTION),
         ("reduction reduce rows columns attention", _REDUCTION),
-        ("pointwise window recurrence ctc contract_grouped segments", ()),
+        ("pointwise window recurrence ctc contract_grouped segments peers", ()),
     ) for name in names.split()
 }
 _ENGINES = tuple(f"compiler/engines/{name}" for name in _FAMILIES)
@@ -59,7 +59,7 @@ LAYERS = {
     "codegen": _IR + ("codegen",),
     "codegen/cuda": _IR + _CODEGEN,
     **{f"codegen/cuda/device/{name}": tuple(f"codegen/cuda/device/{n}" for n in ("numbers", "ptx", name)) + _MEMBERS
-       for name in ("ptx", "contract", "conv", "attention", "recurrence")},
+       for name in ("ptx", "contract", "conv", "attention", "recurrence", "peers")},
     **{name: () for name in _MEMBERS},
     "codegen/cuda/device/numbers": ("codegen/cuda/device/numbers",),
     "codegen/llvm": _IR + ("codegen", "codegen/llvm"),

@@ -129,6 +129,9 @@ Status SetOperation(const graph::Node& node, CaseOp& op) {
     case GraphOp::kScatterAdd:
     case GraphOp::kSegmentReduce:
     case GraphOp::kSegmentIds:
+    case GraphOp::kPeerReduce:
+    case GraphOp::kSignalSet:
+    case GraphOp::kSignalWait:
     case GraphOp::kGather:
     case GraphOp::kRaggedLoad:
     case GraphOp::kRaggedStore:

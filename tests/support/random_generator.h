@@ -62,6 +62,9 @@ class Generator {
   void AddGather();
   void AddSegmentReduce();
   void AddSegmentIds();
+  void AddPeerReduce();
+  void AddSignalSet();
+  void AddSignalWait();
 
  private:
   // Uniform in 0..n-1; std::uniform_int_distribution differs between libraries.

@@ -326,11 +326,10 @@ void Generator::AddBnBwdWeights() {
   AddNode(GraphOp::kBnBwdWeights, inputs, outputs, DType::kF32, BnBwdWeightsAttrs{});
 }
 
-// Buffers of other GPUs, which hold nothing that counts here. (cuDNN's waits for the others.)
+// The buffer of a group of one GPU, which holds nothing that counts. (cuDNN's writes to it.)
 void Generator::AddPeers(std::vector<TensorId>& inputs) {
   if (options_.api || !Chance(25)) return;
-  for (int64_t i = 1 + Below(2); i > 0; --i)
-    inputs.push_back(NewTensor({1 + Below(64), 1, 1, 1}, DType::kF32));
+  inputs.push_back(NewTensor({1 + Below(64), 1, 1, 1}, DType::kF32));
 }
 
 void Generator::AddNormForward() {

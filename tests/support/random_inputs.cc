@@ -117,6 +117,14 @@ std::map<TensorId, SegmentList> SegmentLists(const Graph& graph) {
   return lists;
 }
 
+// The values of flags that are waited for, since nobody else sets them.
+std::map<TensorId, int64_t> FlagsOfWaits(const Graph& graph) {
+  std::map<TensorId, int64_t> flags;
+  for (const Node& node : graph.nodes)
+    if (node.op == GraphOp::kSignalWait) flags[node.inputs[1]] = node.As<SignalAttrs>().value;
+  return flags;
+}
+
 void FillList(std::mt19937_64& random, const SegmentList& list, std::vector<double>& out) {
   const auto below = [&](int64_t n) {
     return static_cast<double>(random() % static_cast<uint64_t>(n));
@@ -140,6 +148,7 @@ TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
   const std::map<TensorId, int64_t> limits = Limits(graph);
   const std::map<TensorId, int64_t> batches = LongestBatches(graph);
   const std::map<TensorId, SegmentList> lists = SegmentLists(graph);
+  const std::map<TensorId, int64_t> flags = FlagsOfWaits(graph);
   const std::set<TensorId> statistics = AttentionStatistics(graph), biases = AttentionBiases(graph);
   TensorValues values;
   for (const TensorId id : Inputs(graph)) {
@@ -154,6 +163,10 @@ TensorValues RandomInputs(const Graph& graph, uint64_t seed, bool positive) {
     if (const auto longest = batches.find(id); longest != batches.end()) {
       double end = 0;
       for (double& value : out) value = std::exchange(end, end + below(longest->second + 1));
+      continue;
+    }
+    if (const auto flag = flags.find(id); flag != flags.end()) {
+      std::ranges::fill(out, static_cast<double>(flag->second));
       continue;
     }
     if (const auto list = lists.find(id); list != lists.end()) {

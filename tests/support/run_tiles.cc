@@ -238,8 +238,6 @@ Status RunLaunch(const Group& group, const Program& program, const LoweredLaunch
           args[i].buffer = views.Of(at, p.type, elements);
           break;
         }
-        case LaunchArg::Kind::kTensorMap:
-          return Wrong("{}: {} is a tensor map, which only a GPU reads", kernel.name, p.name);
         case LaunchArg::Kind::kScalar:
           if (arg.size != SizeOf(p.type))
             return Wrong("{}: {} has {} bytes", kernel.name, p.name, arg.size);
@@ -251,6 +249,8 @@ Status RunLaunch(const Group& group, const Program& program, const LoweredLaunch
           args[i].scalar =
               ScalarOfHost(p.type, memory.scalars.at(program.tensors[arg.buffer.index].uid));
           break;
+        default:
+          return Wrong("{}: {} is what only a GPU reads", kernel.name, p.name);
       }
     }
   }
@@ -505,7 +505,8 @@ Candidate Interpretable(const Group& group, const Target& target) {
 
 namespace {
 
-// A GPU for which no engine runs attention, or layers of a recurrent network, as one kernel.
+// A GPU for which no engine runs attention, or layers of a recurrent network, as one kernel, and
+// which waits for no other device.
 constexpr int kBeforeSkeletons = 75;
 
 }  // namespace
@@ -518,7 +519,8 @@ bool HasWholeSkeletons(const Graph& graph, const Target& target) {
                std::ranges::count_if(group.graph.nodes, [](const graph::Node& node) {
                  return Has(node, graph::kRecurrence);
                }) > 1;
-           return group.kind == GroupKind::kAttention || is_stack;
+           return group.kind == GroupKind::kAttention || group.kind == GroupKind::kPeers ||
+                  is_stack;
          });
 }
 

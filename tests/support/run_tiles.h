@@ -16,7 +16,7 @@
 //
 // Skeletons of the device library (tile::Call) run on a GPU only. Where the model chooses one,
 // the cheapest engine without takes its place; asked for by a choice, it is an error. Attention
-// that one takes whole runs as it would on sm_80, in several groups.
+// that one takes whole, and signals, run as they would on a GPU before sm_80.
 #pragma once
 
 #include "compiler/compile.h"
@@ -36,7 +36,8 @@ struct TileRun {
 Result<TileRun> RunTiles(const graph::Graph& graph, const Target& target,
                          const graph::TensorValues& inputs, const EngineChoice& choice = {});
 
-// True if an engine gets all of an attention of the graph, which is a skeleton. RunTiles without a
+// True if an engine gets all of an attention of the graph, which is a skeleton, or if the graph has
+// signals of other devices, for which there are skeletons alone. RunTiles without a
 // choice runs such a graph as on a GPU for which no engine has one.
 bool HasWholeSkeletons(const graph::Graph& graph, const Target& target);
 

@@ -415,6 +415,7 @@ Result<PointwisePlan> PlanOf(const Group& group, const Target& target) {
                          : group.kind == GroupKind::kWindow     ? "window"
                          : group.kind == GroupKind::kRecurrence ? "recurrence"
                          : group.kind == GroupKind::kSegments   ? "segment"
+                         : group.kind == GroupKind::kPeers      ? "part that other devices have"
                                                                 : "contraction");
   const auto bytes = static_cast<double>(FloorBytes(group));
   return PointwisePlan{group, target, StreamSeconds(MachineOf(target), bytes, kShare)};

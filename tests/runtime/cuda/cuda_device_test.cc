@@ -8,6 +8,7 @@
 #include <climits>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <set>
 #include <thread>
 #include <utility>
@@ -394,6 +395,38 @@ TEST_F(CudaDeviceTest, AResetOfTheCurrentPrimaryContext) {
   EXPECT_EQ(gpu.calls, std::vector<std::string>{"launch"});
 }
 
+// A word of each context: kernels say there that they waited too long.
+TEST_F(CudaDeviceTest, AFaultIsTakenOnceAndFromLivingContextsAlone) {
+  static std::vector<std::unique_ptr<int32_t>> words;
+  driver_.MemAllocHost = [](void** memory, size_t) {
+    RECORD("allocate host");
+    return *memory = words.emplace_back(std::make_unique<int32_t>(7)).get(), kCuSuccess;
+  };
+  auto device = Open();
+  EXPECT_EQ(device->TakeFault(), 0) << "nobody has a word";
+  gpu.current = kCallers;
+  const auto first = device->FaultWord();
+  ASSERT_TRUE(first.ok()) << first.status().message();
+  EXPECT_EQ(**first, 0);
+  EXPECT_EQ(*device->FaultWord(), *first);
+  EXPECT_EQ(gpu.Count("allocate host"), 1);
+  **first = 3;
+  EXPECT_EQ(device->TakeFault(), 3);
+  EXPECT_EQ(device->TakeFault(), 0);
+  **first = 4;
+  End(kCallers);  // its memory ends with it, and nobody looks there
+  EXPECT_EQ(device->TakeFault(), 0);
+  gpu.current = Begin(FakeContext(3));
+  const auto second = device->FaultWord();
+  ASSERT_TRUE(second.ok()) << second.status().message();
+  EXPECT_NE(*second, *first);
+  **second = 5;
+  EXPECT_EQ(device->TakeFault(), 5);
+  Begin(kCallers);
+  driver_.MemAllocHost = nullptr;
+  EXPECT_EQ(Open()->FaultWord().status().code(), Code::kNotSupported);
+}
+
 TEST_F(CudaDeviceTest, ContextsOfOneDeviceTakeTurns) {
   const CuContext contexts[] = {Begin(FakeContext(3)), Begin(FakeContext(4)), kCallers};
   gpu.current = contexts[0];
@@ -646,9 +679,9 @@ TEST_F(CudaDeviceTest, GraphsNeedANewDriverAndMoreThanAMinimalLaunch) {
 
 TEST_F(CudaDeviceTest, KnowsMemoryOfAnotherGpu) {
   auto device = Open();
-  EXPECT_FALSE(device->IsElsewhere(nullptr)) << "the driver does not know it";
-  EXPECT_FALSE(device->IsElsewhere(reinterpret_cast<void*>(uintptr_t{4096})));
-  EXPECT_TRUE(device->IsElsewhere(reinterpret_cast<void*>(uintptr_t{1} << 32)));
+  EXPECT_EQ(device->OwnerOf(nullptr), Owner::kNobody) << "the driver does not know it";
+  EXPECT_EQ(device->OwnerOf(reinterpret_cast<void*>(uintptr_t{4096})), Owner::kThisDevice);
+  EXPECT_EQ(device->OwnerOf(reinterpret_cast<void*>(uintptr_t{1} << 32)), Owner::kOtherDevice);
   EXPECT_TRUE(gpu.calls.empty()) << "asking must not create a context";
 }
 
