@@ -41,6 +41,7 @@ class RnnCalls : public ::testing::Test {
     RnnNetworkRun run(*device_, handle_, config);
     ASSERT_EQ(run.Forward(kInference), kOk) << LastError();
     EXPECT_EQ(run.CheckForward(), "") << "inference";
+    run.Poison();
     ASSERT_EQ(run.Forward(kTraining), kOk) << LastError();
     EXPECT_EQ(run.CheckForward(), "") << "training";
     ASSERT_EQ(run.BackwardData(), kOk) << LastError();
