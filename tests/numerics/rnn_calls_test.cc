@@ -286,6 +286,27 @@ TEST_F(RnnCalls, WeightGradientsAreAddedOrSet) {
   EXPECT_EQ(run.CheckWeightGradients(0), "");
 }
 
+// The plan that sets gradients is another than the one that adds to them, and wants more memory
+// here.
+TEST_F(RnnCalls, SizesHoldForWeightGradientsThatAreSet) {
+  RnnNetworkRun run(*device_, handle_,
+                    {.cell = CUDNN_RNN_TANH,
+                     .input_mode = CUDNN_SKIP_INPUT,
+                     .type = CUDNN_DATA_DOUBLE,
+                     .layout = CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED,
+                     .steps = 5,
+                     .batch = 3,
+                     .lengths = {3, 4, 3},
+                     .input = 2,
+                     .hidden = 2,
+                     .projected = 2,
+                     .layers = 3});
+  ASSERT_EQ(run.Forward(kTraining), kOk) << LastError();
+  ASSERT_EQ(run.BackwardData(), kOk) << LastError();
+  ASSERT_EQ(run.BackwardWeights(CUDNN_WGRAD_MODE_SET), kOk) << LastError();
+  EXPECT_EQ(run.CheckWeightGradients(0), "");
+}
+
 // As PyTorch does it: forward and backward choose their algorithms on their own.
 TEST_F(RnnCalls, TheReserveSpaceIsTheSameForAllAlgorithms) {
   RnnConfig config = {.cell = CUDNN_GRU, .algo = CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H};
