@@ -18,34 +18,6 @@ using graph::Tensor;
 using graph::TensorId;
 using graph::TensorValues;
 
-// splitmix64: a good hash of a counter, so that an element's value depends on nothing but its
-// place.
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-double Uniform(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
-
-double RandomValue(DType type, const RandomOptions& options, uint64_t bits) {
-  const double at = Uniform(bits);
-  switch (Info(type).kind) {
-    case DTypeKind::kFloat:
-      return RoundTo(type, options.low + (options.high - options.low) * at);
-    case DTypeKind::kInt:
-      return std::floor(at * 9) - 4;
-    case DTypeKind::kUint:
-      return std::floor(at * 9);
-    case DTypeKind::kBool:
-      return at < 0.5 ? 0 : 1;
-    case DTypeKind::kComplex:  // split before
-      break;
-  }
-  return 0;
-}
-
 // Half the distance from 1 to the next number: the relative error of one rounding. 0 for exact
 // types.
 double RoundingError(DType type) {
@@ -510,84 +482,7 @@ double RoundingStep(const Tensor& tensor, DType compute, double want) {
   return IsInteger(tensor.dtype) && IsFloat(compute) ? 1 : 0;
 }
 
-// Offsets of a ragged tensor count up: each batch has three quarters of the longest one's elements,
-// of the smallest tensor that they serve.
-void SetOffsets(const Graph& graph, const Node& node, TensorValues& values) {
-  const bool is_load = node.op == graph::GraphOp::kRaggedLoad;
-  if (!is_load && node.op != graph::GraphOp::kRaggedStore) return;
-  const auto found = values.find(node.inputs[1]);
-  if (found == values.end() || found->second.size() < 2) return;
-  std::vector<double>& offsets = found->second;
-  Dims dims = graph[is_load ? node.outputs[0] : node.inputs[0]].dims;
-  dims[0] = 1;
-  const int64_t each = (SpanElements(dims, node.As<graph::RaggedAttrs>().strides) * 3 + 3) / 4;
-  const bool is_set = offsets[0] == 0 && offsets[1] > 0;
-  const double length =
-      is_set ? std::min(offsets[1], static_cast<double>(each)) : static_cast<double>(each);
-  for (size_t b = 0; b < offsets.size(); ++b) offsets[b] = static_cast<double>(b) * length;
-}
-
-// A flag that is waited for has its value.
-void SetFlag(const Node& node, TensorValues& values) {
-  if (node.op != graph::GraphOp::kSignalWait) return;
-  if (const auto flag = values.find(node.inputs[1]); flag != values.end())
-    std::ranges::fill(flag->second, static_cast<double>(node.As<graph::SignalAttrs>().value));
-}
-
-// Segments have equally many places; their rows are any of x's, or each of them once.
-void SetSegments(const Graph& graph, const Node& node, uint64_t seed, TensorValues& values) {
-  const bool reduces = node.op == graph::GraphOp::kSegmentReduce;
-  if (!reduces && node.op != graph::GraphOp::kSegmentIds) return;
-  const size_t first = reduces ? 1 : 0;
-  const TensorId rows = first + 1 < node.inputs.size() ? node.inputs[first + 1] : graph::kAbsent;
-  const int64_t extent = graph[reduces ? node.inputs[0] : node.outputs[0]].dims[0],
-                places = rows == graph::kAbsent ? extent : graph[rows].dims[0];
-  if (const auto found = values.find(node.inputs[first]); found != values.end()) {
-    std::vector<double>& offsets = found->second;
-    const int64_t segments = std::max<int64_t>(std::ssize(offsets) - 1, 1);
-    for (size_t n = 0; n < offsets.size(); ++n)
-      offsets[n] = static_cast<double>(static_cast<int64_t>(n) * places / segments);
-  }
-  const auto found = values.find(rows);
-  if (found == values.end()) return;
-  for (size_t i = 0; i < found->second.size(); ++i) {
-    const uint64_t random = Mix(seed + i);
-    found->second[i] = static_cast<double>(i);
-    if (!reduces)
-      std::swap(found->second[i], found->second[random % (i + 1)]);
-    else if (extent > 0)
-      found->second[i] = static_cast<double>(random % static_cast<uint64_t>(extent));
-  }
-}
-
-// Elements that share a place take what the memory holds there, as kernels do.
-void ShareByPlace(const Tensor& tensor, std::vector<double>& elements) {
-  if (graph::IsInjective(tensor)) return;
-  std::vector<std::byte> memory;
-  graph::Pack(tensor, elements, memory);
-  elements = graph::Unpack(tensor, memory.data());
-}
-
 }  // namespace
-
-TensorValues RandomInputs(const Graph& graph, const RandomOptions& options) {
-  TensorValues values;
-  for (const TensorId id : graph::Inputs(graph)) {
-    const Tensor& tensor = graph[id];
-    const uint64_t stream = Mix(Mix(options.seed) ^ static_cast<uint64_t>(tensor.uid));
-    std::vector<double>& elements = values[id];
-    elements.resize(static_cast<size_t>(NumElements(tensor.dims)));
-    for (size_t i = 0; i < elements.size(); ++i)
-      elements[i] = RandomValue(tensor.dtype, options, Mix(stream + i));
-  }
-  for (const Node& node : graph.nodes) {
-    SetOffsets(graph, node, values);
-    SetSegments(graph, node, options.seed, values);
-    SetFlag(node, values);
-  }
-  for (auto& [id, elements] : values) ShareByPlace(graph[id], elements);
-  return values;
-}
 
 Result<Reference> Interpret(const Graph& graph, TensorValues inputs, uint64_t seed,
                             const NodeObserver& observer) {
@@ -653,6 +548,7 @@ Comparison Compare(const Graph& graph, TensorId output, const Reference& referen
     const double error = got[i] == want[i] ? 0 : std::abs(got[i] - want[i]);
     const bool right = movement.is_open || IsRight(type, got[i], want[i], allowed);
     worst.wrong += right ? 0 : 1;
+    worst.nans += std::isnan(want[i]) ? 1 : 0;
     double ratio = error > 0 && allowed > 0 ? error / allowed : 0;
     if (!right) ratio = std::numeric_limits<double>::infinity();
     if (ratio <= worst_ratio) continue;

@@ -11,19 +11,11 @@
 #include <functional>
 #include <vector>
 
+#include "cli/random_inputs.h"
 #include "ir/graph/eval.h"
 #include "ir/graph/graph.h"
 
 namespace kiln::cli {
-
-struct RandomOptions {
-  uint64_t seed = 1;
-  double low = -1, high = 1;  // floats are uniform in it; integers are small
-};
-
-// Values for every tensor that a caller passes; the same on every machine. Elements that share a
-// place in memory (stride 0, overlapping strides) have the value of that place.
-graph::TensorValues RandomInputs(const graph::Graph& graph, const RandomOptions& options);
 
 struct Reference {
   graph::TensorValues values;                  // of every tensor
@@ -46,6 +38,7 @@ struct Comparison {
   int64_t element = -1;  // row-major; -1 for a tensor without elements
   double got = 0, want = 0, error = 0, allowed = 0;
   int64_t wrong = 0;  // elements that are further off than allowed
+  int64_t nans = 0;   // elements that should be NaN
   int64_t elements = 0;
   bool ok() const { return wrong == 0; }
 };

@@ -100,6 +100,8 @@ void PrintComparison(const Tensor& tensor, const Comparison& c) {
   PrintOut("check   {}: {}; worst element {}: got {:.6g}, want {:.6g}, off by {} of {} allowed\n",
            what, c.ok() ? "right" : fmt::format("WRONG in {} of {} elements", c.wrong, c.elements),
            ElementText(tensor, c.element), c.got, c.want, error, allowed);
+  if (c.nans == c.elements)
+    PrintOut("        every element should be NaN, so that little was checked; --range may help\n");
 }
 
 // "kernel.cu" of the entry that the cache holds for a kernel; the newest where several compilers

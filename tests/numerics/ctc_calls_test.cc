@@ -512,39 +512,6 @@ TEST_F(CtcCallsTest, WhatCannotBeIsRefused) {
   EXPECT_EQ(thousand(b, {.algorithm = static_cast<cudnnCTCLossAlgo_t>(2)}), 2);
 }
 
-// The size getters with one thing changed.
-TEST_F(CtcCallsTest, DescriptorsThatDoNotFitAreRefused) {
-  const CtcBatch b = {.frames = 5, .samples = 2, .symbols = 4, .max_label = 3};
-  Describe(b);
-  auto other = client_->New<cudnnTensorDescriptor_t>("Tensor");
-  const auto set = [&](cudnnDataType_t type, std::vector<int> dims) {
-    std::vector<int> strides(dims.size(), 1);
-    for (size_t d = dims.size() - 1; d-- > 0;) strides[d] = strides[d + 1] * dims[d + 1];
-    KILN_CALL(*client_, cudnnSetTensorNdDescriptor, other, type, static_cast<int>(dims.size()),
-              static_cast<const int*>(dims.data()), static_cast<const int*>(strides.data()));
-  };
-  size_t bytes = 0;
-  const auto size = [&](cudnnTensorDescriptor_t probs, cudnnTensorDescriptor_t gradients) {
-    return KILN_CALL(*client_, cudnnGetCTCLossWorkspaceSize_v8, handle_,
-                     CUDNN_CTC_LOSS_ALGO_DETERMINISTIC, loss_, probs, gradients, &bytes) /
-           1000;
-  };
-  EXPECT_EQ(size(other, nullptr), 2);  // never set
-  EXPECT_EQ(size(tensor_, tensor_), 0);
-  set(CUDNN_DATA_FLOAT, {5, 2, 5});
-  EXPECT_EQ(size(tensor_, other), 2);
-  set(CUDNN_DATA_HALF, {5, 2, 4});
-  EXPECT_EQ(size(other, other), 3);
-  set(CUDNN_DATA_FLOAT, {5, 2, 4, 1});
-  EXPECT_EQ(size(other, other), 2);
-  KILN_CALL(*client_, cudnnSetCTCLossDescriptor_v8, loss_, CUDNN_DATA_DOUBLE,
-            CUDNN_LOSS_NORMALIZATION_SOFTMAX, CUDNN_PROPAGATE_NAN, 3);
-  EXPECT_EQ(size(tensor_, tensor_), 3);
-  KILN_CALL(*client_, cudnnSetCTCLossDescriptor_v8, loss_, CUDNN_DATA_FLOAT,
-            static_cast<cudnnLossNormalizationMode_t>(2), CUDNN_PROPAGATE_NAN, 3);
-  EXPECT_EQ(size(tensor_, tensor_), 2);
-}
-
 TEST_F(CtcCallsTest, AWorkSpaceThatIsTooSmallIsRefused) {
   CtcBatch b = RandomBatch(4, false);
   Describe(b);

@@ -41,6 +41,7 @@ class RnnCalls : public ::testing::Test {
     RnnNetworkRun run(*device_, handle_, config);
     ASSERT_EQ(run.Forward(kInference), kOk) << LastError();
     EXPECT_EQ(run.CheckForward(), "") << "inference";
+    run.Poison();
     ASSERT_EQ(run.Forward(kTraining), kOk) << LastError();
     EXPECT_EQ(run.CheckForward(), "") << "training";
     ASSERT_EQ(run.BackwardData(), kOk) << LastError();
@@ -281,6 +282,27 @@ TEST_F(RnnCalls, WeightGradientsAreAddedOrSet) {
   ASSERT_EQ(run.BackwardWeights(CUDNN_WGRAD_MODE_ADD), kOk) << LastError();
   ASSERT_EQ(run.BackwardWeights(CUDNN_WGRAD_MODE_ADD), kOk) << LastError();
   EXPECT_EQ(run.CheckWeightGradients(2), "");
+  ASSERT_EQ(run.BackwardWeights(CUDNN_WGRAD_MODE_SET), kOk) << LastError();
+  EXPECT_EQ(run.CheckWeightGradients(0), "");
+}
+
+// The plan that sets gradients is another than the one that adds to them, and wants more memory
+// here.
+TEST_F(RnnCalls, SizesHoldForWeightGradientsThatAreSet) {
+  RnnNetworkRun run(*device_, handle_,
+                    {.cell = CUDNN_RNN_TANH,
+                     .input_mode = CUDNN_SKIP_INPUT,
+                     .type = CUDNN_DATA_DOUBLE,
+                     .layout = CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED,
+                     .steps = 5,
+                     .batch = 3,
+                     .lengths = {3, 4, 3},
+                     .input = 2,
+                     .hidden = 2,
+                     .projected = 2,
+                     .layers = 3});
+  ASSERT_EQ(run.Forward(kTraining), kOk) << LastError();
+  ASSERT_EQ(run.BackwardData(), kOk) << LastError();
   ASSERT_EQ(run.BackwardWeights(CUDNN_WGRAD_MODE_SET), kOk) << LastError();
   EXPECT_EQ(run.CheckWeightGradients(0), "");
 }

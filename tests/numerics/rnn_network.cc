@@ -242,8 +242,8 @@ void RnnNetworkRun::SetOperands() {
   if (c.has_hx) operands.hx = Random(states * c.projected, 1);
   if (c.has_cx && c.IsLstm()) operands.cx = Random(states * c.hidden, 1);
   slopes.dy = Random(cells * out, 1);
-  slopes.dhy = Random(states * c.projected, 1);
-  if (c.IsLstm()) slopes.dcy = Random(states * c.hidden, 1);
+  if (c.has_dhy) slopes.dhy = Random(states * c.projected, 1);
+  if (c.IsLstm() && c.has_dcy) slopes.dcy = Random(states * c.hidden, 1);
   before = Random(oracle::RnnWeights(network), 1);
   const auto make = [&](int64_t elements, double value) {
     RnnMemory memory(device_, type, elements);
@@ -265,32 +265,51 @@ void RnnNetworkRun::SetOperands() {
   for (RnnMemory* state : {&cx, &cy, &dcy, &dcx}) *state = make(states * c.hidden, kPoison);
   if (c.has_hx) hx.Put(operands.hx);
   if (!operands.cx.empty()) cx.Put(operands.cx);
-  dhy.Put(slopes.dhy);
-  if (c.IsLstm()) dcy.Put(slopes.dcy);
+  if (!slopes.dhy.empty()) dhy.Put(slopes.dhy);
+  if (!slopes.dcy.empty()) dcy.Put(slopes.dcy);
   work = RnnMemory(device_, oracle::DType::kI8, static_cast<int64_t>(work_bytes));
   reserve = RnnMemory(device_, oracle::DType::kI8, static_cast<int64_t>(reserve_bytes));
 }
 
+void RnnNetworkRun::Poison() {
+  for (RnnMemory* const result : {&y, &hy, &cy, &dx, &dhx, &dcx})
+    result->Put(std::vector<double>(static_cast<size_t>(result->elements()), kPoison));
+}
+
+RnnPointers::RnnPointers(const RnnNetworkRun& run) {
+  const RnnConfig& c = run.config;
+  const auto at = [](bool is_there, const RnnMemory& memory) {
+    return is_there ? memory.data() : nullptr;
+  };
+  hx = at(c.has_hx, run.hx);
+  cx = at(c.has_cx, run.cx);
+  hy = at(c.has_hy, run.hy);
+  cy = at(c.has_cy, run.cy);
+  dhy = at(c.has_dhy, run.dhy);
+  dcy = at(c.has_dcy, run.dcy);
+  dhx = at(c.has_dhx, run.dhx);
+  dcx = at(c.has_dcx, run.dcx);
+}
+
 cudnnStatus_t RnnNetworkRun::Forward(cudnnForwardMode_t mode) {
   const bool trains = mode == CUDNN_FWD_MODE_TRAINING;
+  const RnnPointers p(*this);
   return RNN_CALL(cudnnRNNForward, handle_, rnn, mode, nullptr, x_desc, x.data(), y_desc, y.data(),
-                  h_desc, config.has_hx ? hx.data() : nullptr, config.has_hy ? hy.data() : nullptr,
-                  c_desc, config.has_cx ? cx.data() : nullptr, config.has_cy ? cy.data() : nullptr,
-                  weight_bytes, w.data(), work_bytes, work.data(), trains ? reserve_bytes : 0,
-                  trains ? reserve.data() : nullptr);
+                  h_desc, p.hx, p.hy, c_desc, p.cx, p.cy, weight_bytes, w.data(), work_bytes,
+                  work.data(), trains ? reserve_bytes : 0, trains ? reserve.data() : nullptr);
 }
 
 cudnnStatus_t RnnNetworkRun::BackwardData() {
+  const RnnPointers p(*this);
   return RNN_CALL(cudnnRNNBackwardData_v8, handle_, rnn, nullptr, y_desc, y.data(), dy.data(),
-                  x_desc, dx.data(), h_desc, config.has_hx ? hx.data() : nullptr, dhy.data(),
-                  dhx.data(), c_desc, config.has_cx ? cx.data() : nullptr, dcy.data(), dcx.data(),
+                  x_desc, dx.data(), h_desc, p.hx, p.dhy, p.dhx, c_desc, p.cx, p.dcy, p.dcx,
                   weight_bytes, w.data(), work_bytes, work.data(), reserve_bytes, reserve.data());
 }
 
 cudnnStatus_t RnnNetworkRun::BackwardWeights(cudnnWgradMode_t mode) {
   return RNN_CALL(cudnnRNNBackwardWeights_v8, handle_, rnn, mode, nullptr, x_desc, x.data(), h_desc,
-                  config.has_hx ? hx.data() : nullptr, y_desc, y.data(), weight_bytes, dw.data(),
-                  work_bytes, work.data(), reserve_bytes, reserve.data());
+                  RnnPointers(*this).hx, y_desc, y.data(), weight_bytes, dw.data(), work_bytes,
+                  work.data(), reserve_bytes, reserve.data());
 }
 
 // Roundings of states and gates, which the recurrence carries on.
@@ -337,8 +356,8 @@ std::string RnnNetworkRun::CheckForward() const {
 std::string RnnNetworkRun::CheckBackwardData() const {
   const oracle::RnnGradients expected = oracle::RunRnnBackward(network, operands, slopes);
   std::string error = Compare("dx", dx, Stored(expected.dx, config.input, network.fill));
-  if (error.empty()) error = Compare("dhx", dhx, expected.dhx);
-  if (error.empty() && config.IsLstm()) error = Compare("dcx", dcx, expected.dcx);
+  if (error.empty() && config.has_dhx) error = Compare("dhx", dhx, expected.dhx);
+  if (error.empty() && config.IsLstm() && config.has_dcx) error = Compare("dcx", dcx, expected.dcx);
   return error;
 }
 

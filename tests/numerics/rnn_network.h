@@ -34,6 +34,7 @@ struct RnnConfig {
   std::vector<int> lengths = {};  // empty: all `steps`
   int input = 3, hidden = 5, projected = 5, layers = 1;
   bool has_hx = true, has_cx = true, has_hy = true, has_cy = true;
+  bool has_dhy = true, has_dcy = true, has_dhx = true, has_dcx = true;
   bool is_filled = false;  // padding of outputs is 7.5, else none is given
   bool clips = false, clip_keeps_nan = false;
   double clip_low = -0.1, clip_high = 0.1;
@@ -75,6 +76,8 @@ class RnnNetworkRun {
   ~RnnNetworkRun();
   RnnNetworkRun(const RnnNetworkRun&) = delete;
 
+  // Results that a call should write are what no call writes.
+  void Poison();
   // The calls of 8 and 9; statuses of the calls as they come.
   cudnnStatus_t Forward(cudnnForwardMode_t mode);
   cudnnStatus_t BackwardData();
@@ -91,7 +94,6 @@ class RnnNetworkRun {
   cudnnTensorDescriptor_t h_desc = nullptr, c_desc = nullptr;
   size_t weight_bytes = 0, work_bytes = 0, reserve_bytes = 0;
   RnnMemory x, y, dy, dx, w, dw, hx, hy, cx, cy, dhy, dhx, dcy, dcx, work, reserve;
-  void *y_place = nullptr, *hy_place = nullptr;  // what the calls are given
   oracle::RnnNetwork network;
   oracle::RnnOperands operands;
   oracle::RnnSlopes slopes;
@@ -111,6 +113,12 @@ class RnnNetworkRun {
   Device& device_;
   cudnnHandle_t handle_;
   uint64_t random_;
+};
+
+// The states that the calls of a run are given; NULL where its network has none.
+struct RnnPointers {
+  explicit RnnPointers(const RnnNetworkRun& run);
+  void *hx, *cx, *hy, *cy, *dhy, *dcy, *dhx, *dcx;
 };
 
 }  // namespace kiln::testing

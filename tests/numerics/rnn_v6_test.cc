@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "tests/numerics/rnn_network.h"
+#include "tests/numerics/rnn_old_network.h"
 
 namespace kiln::testing {
 namespace {
@@ -27,89 +27,6 @@ class RnnV6 : public ::testing::Test {
   }
   static inline std::unique_ptr<Device> device_;
   static inline cudnnHandle_t handle_ = nullptr;
-};
-
-// The descriptors of the old calls for a network of the new ones.
-class OldNetwork {
- public:
-  OldNetwork(cudnnHandle_t handle, const RnnConfig& c) : handle_(handle), config_(c) {
-    RNN_CALL(cudnnCreateRNNDescriptor, &rnn);
-    EXPECT_EQ(RNN_CALL(cudnnSetRNNDescriptor_v6, handle, rnn, c.hidden, c.layers, nullptr,
-                       c.input_mode, c.direction, c.cell, c.algo, CUDNN_DATA_FLOAT),
-              kOk);
-    if (c.projected != c.hidden) {
-      EXPECT_EQ(RNN_CALL(cudnnSetRNNProjectionLayers, handle, rnn, c.projected, 0), kOk);
-    }
-    EXPECT_EQ(RNN_CALL(cudnnSetRNNBiasMode, rnn, c.bias), kOk);
-    EXPECT_EQ(RNN_CALL(cudnnSetRNNMatrixMathType, rnn, CUDNN_FMA_MATH), kOk);
-    EXPECT_EQ(RNN_CALL(cudnnSetRNNPaddingMode, rnn, CUDNN_RNN_PADDED_IO_ENABLED), kOk);
-    for (int t = 0; t < c.steps; ++t) {
-      int rows = 0;
-      for (int b = 0; b < c.batch; ++b) rows += t < c.Length(b);
-      x.push_back(Step(rows, c.input));
-      y.push_back(Step(rows, c.projected * c.Directions()));
-    }
-    size_t bytes = 0;
-    EXPECT_EQ(RNN_CALL(cudnnGetRNNParamsSize, handle, rnn, x[0], &bytes, CUDNN_DATA_FLOAT), kOk);
-    const int dims[3] = {static_cast<int>(bytes / 4), 1, 1};
-    RNN_CALL(cudnnCreateFilterDescriptor, &w);
-    EXPECT_EQ(RNN_CALL(cudnnSetFilterNdDescriptor, w, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 3, dims),
-              kOk);
-    weight_bytes = bytes;
-    EXPECT_EQ(RNN_CALL(cudnnGetRNNWorkspaceSize, handle, rnn, c.steps, x.data(), &work_bytes), kOk);
-    EXPECT_EQ(
-        RNN_CALL(cudnnGetRNNTrainingReserveSize, handle, rnn, c.steps, x.data(), &reserve_bytes),
-        kOk);
-  }
-  ~OldNetwork() {
-    for (cudnnTensorDescriptor_t t : x) RNN_CALL(cudnnDestroyTensorDescriptor, t);
-    for (cudnnTensorDescriptor_t t : y) RNN_CALL(cudnnDestroyTensorDescriptor, t);
-    RNN_CALL(cudnnDestroyFilterDescriptor, w);
-    RNN_CALL(cudnnDestroyRNNDescriptor, rnn);
-  }
-  OldNetwork(const OldNetwork&) = delete;
-
-  cudnnStatus_t Inference(const RnnNetworkRun& r) const {
-    return RNN_CALL(cudnnRNNForwardInference, handle_, rnn, config_.steps, x.data(), r.x.data(),
-                    r.h_desc, r.hx.data(), r.c_desc, r.cx.data(), w, r.w.data(), y.data(),
-                    r.y.data(), r.h_desc, r.hy.data(), r.c_desc, r.cy.data(), r.work.data(),
-                    work_bytes);
-  }
-  cudnnStatus_t Training(const RnnNetworkRun& r) const {
-    return RNN_CALL(cudnnRNNForwardTraining, handle_, rnn, config_.steps, x.data(), r.x.data(),
-                    r.h_desc, r.hx.data(), r.c_desc, r.cx.data(), w, r.w.data(), y.data(),
-                    r.y.data(), r.h_desc, r.hy.data(), r.c_desc, r.cy.data(), r.work.data(),
-                    work_bytes, r.reserve.data(), reserve_bytes);
-  }
-  cudnnStatus_t Data(const RnnNetworkRun& r) const {
-    return RNN_CALL(cudnnRNNBackwardData, handle_, rnn, config_.steps, y.data(), r.y.data(),
-                    y.data(), r.dy.data(), r.h_desc, r.dhy.data(), r.c_desc, r.dcy.data(), w,
-                    r.w.data(), r.h_desc, r.hx.data(), r.c_desc, r.cx.data(), x.data(), r.dx.data(),
-                    r.h_desc, r.dhx.data(), r.c_desc, r.dcx.data(), r.work.data(), work_bytes,
-                    r.reserve.data(), reserve_bytes);
-  }
-  cudnnStatus_t Weights(const RnnNetworkRun& r) const {
-    return RNN_CALL(cudnnRNNBackwardWeights, handle_, rnn, config_.steps, x.data(), r.x.data(),
-                    r.h_desc, r.hx.data(), y.data(), r.y.data(), r.work.data(), work_bytes, w,
-                    r.dw.data(), r.reserve.data(), reserve_bytes);
-  }
-
-  cudnnRNNDescriptor_t rnn = nullptr;
-  std::vector<cudnnTensorDescriptor_t> x, y;
-  cudnnFilterDescriptor_t w = nullptr;
-  size_t weight_bytes = 0, work_bytes = 0, reserve_bytes = 0;
-
- private:
-  static cudnnTensorDescriptor_t Step(int rows, int width) {
-    cudnnTensorDescriptor_t t = nullptr;
-    const int dims[3] = {rows, width, 1}, strides[3] = {width, 1, 1};
-    RNN_CALL(cudnnCreateTensorDescriptor, &t);
-    EXPECT_EQ(RNN_CALL(cudnnSetTensorNdDescriptor, t, CUDNN_DATA_FLOAT, 3, dims, strides), kOk);
-    return t;
-  }
-
-  cudnnHandle_t handle_;
-  const RnnConfig config_;
 };
 
 RnnConfig Packed(cudnnRNNMode_t cell) {
@@ -142,7 +59,7 @@ TEST_F(RnnV6, ArraysOfDescriptorsGiveTheBitsOfPackedData) {
     EXPECT_EQ(then.dx.Bytes(), now.dx.Bytes());
     EXPECT_EQ(then.dhx.Bytes(), now.dhx.Bytes());
     ASSERT_EQ(now.BackwardWeights(CUDNN_WGRAD_MODE_ADD), kOk);
-    ASSERT_EQ(old.Weights(then), kOk);
+    ASSERT_EQ(old.WeightGradients(then), kOk);
     EXPECT_EQ(then.dw.Bytes(), now.dw.Bytes());
     EXPECT_EQ(then.CheckWeightGradients(1), "");
   }
@@ -155,37 +72,16 @@ TEST_F(RnnV6, TheExFormsGiveTheBitsOfTheOthers) {
   RnnNetworkRun now(*device_, handle_, config), then(*device_, handle_, config);
   const OldNetwork old(handle_, Packed(CUDNN_LSTM));
   ASSERT_EQ(now.Forward(CUDNN_FWD_MODE_TRAINING), kOk);
-  ASSERT_EQ(
-      RNN_CALL(cudnnRNNForwardTrainingEx, handle_, old.rnn, then.x_desc, then.x.data(), then.h_desc,
-               then.hx.data(), then.c_desc, then.cx.data(), old.w, then.w.data(), then.y_desc,
-               then.y.data(), then.h_desc, then.hy.data(), then.c_desc, then.cy.data(), nullptr,
-               nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, then.work.data(),
-               then.work_bytes, then.reserve.data(), then.reserve_bytes),
-      kOk);
+  ASSERT_EQ(old.TrainingEx(then), kOk);
   EXPECT_EQ(then.y.Bytes(), now.y.Bytes());
   EXPECT_EQ(then.cy.Bytes(), now.cy.Bytes());
   ASSERT_EQ(now.BackwardData(), kOk);
-  ASSERT_EQ(RNN_CALL(cudnnRNNBackwardDataEx, handle_, old.rnn, then.y_desc, then.y.data(),
-                     then.y_desc, then.dy.data(), nullptr, nullptr, then.h_desc, then.dhy.data(),
-                     then.c_desc, then.dcy.data(), old.w, then.w.data(), then.h_desc,
-                     then.hx.data(), then.c_desc, then.cx.data(), then.x_desc, then.dx.data(),
-                     then.h_desc, then.dhx.data(), then.c_desc, then.dcx.data(), nullptr, nullptr,
-                     then.work.data(), then.work_bytes, then.reserve.data(), then.reserve_bytes),
-            kOk);
+  ASSERT_EQ(old.DataEx(then), kOk);
   EXPECT_EQ(then.dx.Bytes(), now.dx.Bytes());
   ASSERT_EQ(now.BackwardWeights(CUDNN_WGRAD_MODE_ADD), kOk);
-  ASSERT_EQ(
-      RNN_CALL(cudnnRNNBackwardWeightsEx, handle_, old.rnn, then.x_desc, then.x.data(), then.h_desc,
-               then.hx.data(), then.y_desc, then.y.data(), then.work.data(), then.work_bytes, old.w,
-               then.dw.data(), then.reserve.data(), then.reserve_bytes),
-      kOk);
+  ASSERT_EQ(old.WeightGradientsEx(then), kOk);
   EXPECT_EQ(then.dw.Bytes(), now.dw.Bytes());
-  ASSERT_EQ(RNN_CALL(cudnnRNNForwardInferenceEx, handle_, old.rnn, then.x_desc, then.x.data(),
-                     then.h_desc, then.hx.data(), then.c_desc, then.cx.data(), old.w, then.w.data(),
-                     then.y_desc, then.y.data(), nullptr, nullptr, nullptr, nullptr, nullptr,
-                     nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-                     then.work.data(), then.work_bytes),
-            kOk);
+  ASSERT_EQ(old.InferenceEx(then), kOk);
   EXPECT_EQ(then.CheckForward(), "");
   EXPECT_EQ(
       RNN_CALL(cudnnRNNForwardInferenceEx, handle_, old.rnn, then.x_desc, then.x.data(), nullptr,
@@ -277,6 +173,136 @@ TEST_F(RnnV6, ArraysThatAreNoPackedSequencesAreRefused) {
   EXPECT_EQ(size({shorter.x[0], wider.x[0]}), CUDNN_STATUS_BAD_PARAM);
   EXPECT_EQ(size({shorter.x[0], nullptr}), CUDNN_STATUS_BAD_PARAM);
   EXPECT_EQ(size({}), CUDNN_STATUS_BAD_PARAM);
+}
+
+// ---- descriptors that do not fit, one at a time ----
+
+enum OldCalls : unsigned {
+  kInference = 1,
+  kTraining = 2,
+  kData = 4,
+  kWeights = 8,
+  kArrays = 15,
+  kEx = kArrays << 4,  // the same calls in their Ex forms
+};
+constexpr unsigned kForward = 17 * (kInference | kTraining), kAnyData = 17 * kData,
+                   kAll = kArrays | kEx;
+
+struct MisfitRow {
+  const char* name;
+  unsigned refused;
+  // `other` describes what the row is about.
+  void (*change)(OldDescriptors& d, const OldDescriptors& other);
+  RnnConfig other;
+};
+
+RnnConfig With(void (*change)(RnnConfig&)) {
+  RnnConfig config = Packed(CUDNN_LSTM);
+  change(config);
+  return config;
+}
+
+const RnnConfig kHalf = With([](RnnConfig& c) { c.type = CUDNN_DATA_HALF; }),
+                kDoubles = With([](RnnConfig& c) { c.type = CUDNN_DATA_DOUBLE; }),
+                kWider = With([](RnnConfig& c) { c.hidden = c.projected = 6; }),
+                kLonger = With([](RnnConfig& c) { c.lengths = {4, 4, 1}; }),
+                kFewer = With([](RnnConfig& c) {
+                  c.batch = 2;
+                  c.lengths = {4, 2};
+                }),
+                kUnpacked =
+                    With([](RnnConfig& c) { c.layout = CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED; });
+
+void OtherDy(OldDescriptors& d, const OldDescriptors& other) {
+  d.dy = other.dy;
+  d.dy_data = other.dy_data;
+}
+void OtherX(OldDescriptors& d, const OldDescriptors& other) {
+  d.x = d.dx = other.x;
+  d.x_data = d.dx_data = other.x_data;
+}
+void OtherY(OldDescriptors& d, const OldDescriptors& other) {
+  d.y = d.dy = other.y;
+  d.y_data = d.dy_data = other.y_data;
+}
+void OtherHx(OldDescriptors& d, const OldDescriptors& other) { d.hx = other.hx; }
+void OtherHy(OldDescriptors& d, const OldDescriptors& other) { d.hy = other.hx; }
+void OtherDhy(OldDescriptors& d, const OldDescriptors& other) { d.dhy = other.hx; }
+void OtherDhx(OldDescriptors& d, const OldDescriptors& other) { d.dhx = other.hx; }
+void OtherCx(OldDescriptors& d, const OldDescriptors& other) { d.cx = other.cx; }
+void OtherCy(OldDescriptors& d, const OldDescriptors& other) { d.cy = other.cx; }
+void OtherDcy(OldDescriptors& d, const OldDescriptors& other) { d.dcy = other.cx; }
+void OtherDcx(OldDescriptors& d, const OldDescriptors& other) { d.dcx = other.cx; }
+void OtherW(OldDescriptors& d, const OldDescriptors& other) { d.w = other.w; }
+void NoWork(OldDescriptors& d, const OldDescriptors&) { d.work_bytes = 0; }
+void ShortReserve(OldDescriptors& d, const OldDescriptors&) { --d.reserve_bytes; }
+
+const MisfitRow kMisfits[] = {
+    {"dy of half", kAnyData, OtherDy, kHalf},
+    {"dy of doubles", kAnyData, OtherDy, kDoubles},
+    {"a wider dy", kAnyData, OtherDy, kWider},
+    {"a longer dy", kAnyData, OtherDy, kLonger},
+    {"dy of fewer sequences", kAnyData, OtherDy, kFewer},
+    {"dy in another layout", kEx& kAnyData, OtherDy, kUnpacked},
+    {"x of half", kAll, OtherX, kHalf},
+    {"a longer x", kAll, OtherX, kLonger},
+    {"x of fewer sequences", kAll, OtherX, kFewer},
+    {"y of half", kAll, OtherY, kHalf},
+    {"a wider y", kAll, OtherY, kWider},
+    {"a longer y", kAll, OtherY, kLonger},
+    {"y in another layout", kEx, OtherY, kUnpacked},
+    {"hx of half", kAll, OtherHx, kHalf},
+    {"a wider hx", kAll, OtherHx, kWider},
+    {"hx of fewer sequences", kAll, OtherHx, kFewer},
+    {"hy of doubles", kForward, OtherHy, kDoubles},
+    {"a wider hy", kForward, OtherHy, kWider},
+    {"dhy of half", kAnyData, OtherDhy, kHalf},
+    {"a wider dhy", kAnyData, OtherDhy, kWider},
+    {"dhx of half", kAnyData, OtherDhx, kHalf},
+    {"dhx of fewer sequences", kAnyData, OtherDhx, kFewer},
+    {"cx of half", kForward | kAnyData, OtherCx, kHalf},
+    {"a wider cx", kForward | kAnyData, OtherCx, kWider},
+    {"cy of doubles", kForward, OtherCy, kDoubles},
+    {"dcy of half", kAnyData, OtherDcy, kHalf},
+    {"a wider dcy", kAnyData, OtherDcy, kWider},
+    {"dcx of doubles", kAnyData, OtherDcx, kDoubles},
+    {"w of half", kAll, OtherW, kHalf},
+    {"w of doubles, as many bytes and more", kAll, OtherW, kDoubles},
+    {"no work space", kAll, NoWork, Packed(CUDNN_LSTM)},
+    {"a reserve space of a byte less", kAll & ~(17u * kInference), ShortReserve,
+     Packed(CUDNN_LSTM)},
+};
+
+TEST_F(RnnV6, DescriptorsThatDoNotFitAreRefused) {
+  using Method = cudnnStatus_t (OldNetwork::*)(const RnnNetworkRun&, const OldDescriptors&) const;
+  constexpr std::pair<const char*, Method> kCalls[] = {
+      {"ForwardInference", &OldNetwork::Inference},
+      {"ForwardTraining", &OldNetwork::Training},
+      {"BackwardData", &OldNetwork::Data},
+      {"BackwardWeights", &OldNetwork::WeightGradients},
+      {"ForwardInferenceEx", &OldNetwork::InferenceEx},
+      {"ForwardTrainingEx", &OldNetwork::TrainingEx},
+      {"BackwardDataEx", &OldNetwork::DataEx},
+      {"BackwardWeightsEx", &OldNetwork::WeightGradientsEx}};
+  const RnnConfig config = Packed(CUDNN_LSTM);
+  RnnNetworkRun run(*device_, handle_, config);
+  const OldNetwork old(handle_, config);
+  for (const auto& [name, call] : kCalls)
+    ASSERT_EQ((old.*call)(run, old.Describe(run)), kOk) << name;
+  for (const MisfitRow& row : kMisfits) {
+    const RnnNetworkRun other_run(*device_, handle_, row.other);
+    const OldNetwork other(handle_, row.other);
+    OldDescriptors d = old.Describe(run);
+    row.change(d, other.Describe(other_run));
+    run.Poison();
+    const std::vector<uint8_t> y = run.y.Bytes(), dx = run.dx.Bytes(), dw = run.dw.Bytes();
+    for (unsigned i = 0; i < std::size(kCalls); ++i) {
+      if (((row.refused >> i) & 1) == 0) continue;
+      const auto& [name, call] = kCalls[i];
+      EXPECT_EQ((old.*call)(run, d), CUDNN_STATUS_BAD_PARAM) << name << ", " << row.name;
+    }
+    EXPECT_TRUE(run.y.Bytes() == y && run.dx.Bytes() == dx && run.dw.Bytes() == dw) << row.name;
+  }
 }
 
 TEST_F(RnnV6, PersistentPlansAreForTheDynamicAlgorithm) {

@@ -14,6 +14,8 @@ using graph::GraphOp;
 using graph::TensorId;
 
 constexpr size_t kAlignment = 256;
+// Lengths are written into the work space in words of 64 bits.
+constexpr uintptr_t kWorkAlignment = 16;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -48,12 +50,20 @@ Result<TensorDesc> DataTensor(const RnnDataDesc& d, int64_t rows, int width) {
   return t;
 }
 
+// The input as the network takes it: sizes depend on it, too.
+Status CheckInput(const RnnDesc& rnn, const RnnDataDesc& x) {
+  if (x.type == rnn.type && x.width == rnn.input) return {};
+  return Status::Error(Code::kBadParam,
+                       "x is {} wide and has type {}; the network takes {} of type {}", x.width,
+                       x.type, rnn.input, rnn.type);
+}
+
 // One network's input and output.
 Status CheckPair(const RnnDesc& rnn, const graph::RnnAttrs& attrs, const RnnDataDesc& x,
                  const RnnDataDesc& y) {
-  if (x.type != rnn.type || y.type != rnn.type)
-    return Status::Error(Code::kBadParam, "x has type {}, y type {}, the network type {}", x.type,
-                         y.type, rnn.type);
+  RETURN_IF_ERROR(CheckInput(rnn, x));
+  if (y.type != rnn.type)
+    return Status::Error(Code::kBadParam, "y has type {}, the network type {}", y.type, rnn.type);
   if (x.layout != y.layout)
     return Status::Error(Code::kBadParam, "x has layout {}, y layout {}", x.layout, y.layout);
   if (x.steps != y.steps || x.batch != y.batch || x.lengths != y.lengths)
@@ -62,10 +72,8 @@ Status CheckPair(const RnnDesc& rnn, const graph::RnnAttrs& attrs, const RnnData
                          "differ",
                          x.batch, x.steps, y.batch, y.steps);
   const int64_t out = attrs.projected * graph::DirectionsOf(attrs);
-  if (x.width != rnn.input || y.width != out)
-    return Status::Error(Code::kBadParam,
-                         "x and y are {} and {} wide; the network takes {} and makes {}", x.width,
-                         y.width, rnn.input, out);
+  if (y.width != out)
+    return Status::Error(Code::kBadParam, "y is {} wide; the network makes {}", y.width, out);
   const bool is_padded = (rnn.flags & CUDNN_RNN_PADDED_IO_ENABLED) != 0;
   const bool by_step = x.layout == CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED;
   if (!x.IsPacked() && !is_padded && !(by_step && x.IsFull()))
@@ -138,6 +146,7 @@ Result<RnnProblem> RnnProblem::Make(const RnnDesc& rnn, bool trains, const RnnDa
 
 Result<RnnProblem> RnnProblem::MakeBound(const RnnDesc& rnn, bool trains, const RnnDataDesc& x_desc,
                                          bool has_lengths) {
+  RETURN_IF_ERROR(CheckInput(rnn, x_desc));
   RnnProblem problem;
   RETURN_IF_ERROR(problem.Fill(rnn, trains, x_desc, int64_t{x_desc.steps} * x_desc.batch));
   problem.has_lengths = has_lengths || x_desc.IsPacked();
@@ -205,8 +214,9 @@ Status CheckState(const RnnState& state, const TensorDesc& wanted, std::string_v
   if (state.data == nullptr) return {};
   if (state.desc == nullptr)
     return Status::Error(Code::kBadParam, "{} has memory and no descriptor", name);
+  // NVIDIA's 9.19 does not look at the type: states of another one would be read as other numbers.
   const TensorDesc& given = *state.desc;
-  bool fits = given.rank >= 3;
+  bool fits = given.rank >= 3 && given.type == wanted.type;
   for (size_t d = 0; fits && d < static_cast<size_t>(given.rank); ++d) {
     const int32_t extent = d < 3 ? wanted.dims[d] : 1;
     fits = given.dims[d] == extent && (extent == 1 || given.strides[d] == wanted.strides[d]);
@@ -237,6 +247,9 @@ Result<Workspace> PrepareWork(Handle& handle, const RnnProblem& problem, const R
     return Status::Error(Code::kBadParam, "{} bytes of work space; {} are needed", work.bytes,
                          least_bytes);
   RETURN_IF_ERROR(NotNull(work.data, "the work space"));
+  if (reinterpret_cast<uintptr_t>(work.data) % kWorkAlignment != 0)
+    return Status::Error(Code::kBadParam, "the work space is not aligned to {} bytes",
+                         kWorkAlignment);
   auto* const memory = static_cast<std::byte*>(work.data);
   if (problem.has_lengths) RETURN_IF_ERROR(WriteHostValues(handle, data.lengths, memory));
   return Workspace{.data = memory + taken,

@@ -53,7 +53,8 @@ Result<int64_t> DataBytes(Handle& handle, const RnnProblem& p, bool has_states) 
   return call.WorkspaceBytes();
 }
 
-Result<int64_t> WeightBytes(Handle& handle, const RnnProblem& p, bool has_states) {
+// `adds`: to the gradients that were there before; others take their place.
+Result<int64_t> WeightBytes(Handle& handle, const RnnProblem& p, bool has_states, bool adds) {
   RnnCall call(handle, "size of cudnnRNNBackwardWeights", p, GraphOp::kRnnBackwardWeights);
   call.In(p.x, nullptr);
   call.In(p.y, nullptr);
@@ -61,7 +62,7 @@ Result<int64_t> WeightBytes(Handle& handle, const RnnProblem& p, bool has_states
   call.In(p.gradients, nullptr);
   call.In(p.hidden, nullptr, has_states);
   call.In(p.lengths, nullptr, p.has_lengths);
-  call.In(p.weights, nullptr);
+  call.In(p.weights, nullptr, adds);
   call.Out(p.weights, nullptr);
   return call.WorkspaceBytes();
 }
@@ -74,8 +75,10 @@ Result<int64_t> MostBytes(Handle& handle, const RnnProblem& p, bool trains) {
     if (!trains) continue;
     ASSIGN_OR_RETURN(bytes, DataBytes(handle, p, has_states));
     most = std::max(most, bytes);
-    ASSIGN_OR_RETURN(bytes, WeightBytes(handle, p, has_states));
-    most = std::max(most, bytes);
+    for (const bool adds : {false, true}) {
+      ASSIGN_OR_RETURN(bytes, WeightBytes(handle, p, has_states, adds));
+      most = std::max(most, bytes);
+    }
   }
   return most;
 }

@@ -15,6 +15,28 @@ Status CheckReserved(std::initializer_list<const void*> arguments) {
                       "an argument that is reserved for attention is not NULL");
 }
 
+// A gradient is described beside what it is the gradient of; fill values may differ.
+Status CheckGradient(const RnnDataDesc& dy, const RnnDataDesc& y) {
+  if (dy.type != y.type || dy.layout != y.layout || dy.width != y.width)
+    return Status::Error(
+        Code::kBadParam,
+        "dy has type {}, layout {} and width {}, y type {}, layout {} and width {}", dy.type,
+        dy.layout, dy.width, y.type, y.layout, y.width);
+  if (dy.steps == y.steps && dy.lengths == y.lengths) return {};
+  return Status::Error(Code::kBadParam,
+                       "dy has {} sequences of up to {} steps, y {} of up to {}, or their lengths "
+                       "differ",
+                       dy.batch, dy.steps, y.batch, y.steps);
+}
+
+// BytesOfWeights of a filter descriptor of the network's type.
+Result<size_t> WeightBytes(const RnnDesc& network, void* filter_desc) {
+  ASSIGN_OR_RETURN(const FilterDesc* const filter, Get<FilterDesc>(filter_desc));
+  if (filter->type == network.type) return BytesOfWeights(filter_desc);
+  return Status::Error(Code::kBadParam, "the weights have type {}, the network {}", filter->type,
+                       network.type);
+}
+
 struct ExForward {
   void *x_desc, *hx_desc, *cx_desc, *w_desc, *y_desc, *hy_desc, *cy_desc;
   const void *x, *hx, *cx, *w;
@@ -38,7 +60,7 @@ Status ForwardEx(void* handle, void* rnn, bool trains, const ExForward& a, RnnSp
     ASSIGN_OR_RETURN(args.cy, StateOf(a.cy_desc, a.cy));
   }
   args.weights = a.w;
-  ASSIGN_OR_RETURN(args.weight_bytes, BytesOfWeights(a.w_desc));
+  ASSIGN_OR_RETURN(args.weight_bytes, WeightBytes(desc, a.w_desc));
   args.work = work;
   args.reserve = reserve;
   return RnnForward(*h, args);
@@ -122,7 +144,7 @@ Status FillForward(V6Forward& out, void* rnn, bool trains, int steps, V6Data x, 
     ASSIGN_OR_RETURN(args.cy, StateOf(cy.desc, cy.data));
   }
   args.weights = w.data;
-  ASSIGN_OR_RETURN(args.weight_bytes, BytesOfWeights(w.desc));
+  ASSIGN_OR_RETURN(args.weight_bytes, WeightBytes(out.rnn, w.desc));
   args.work = work;
   args.reserve = reserve;
   return {};
@@ -134,9 +156,7 @@ Status FillBackwardData(V6BackwardData& out, void* rnn, int steps, V6Data y, V6D
   ASSIGN_OR_RETURN(out.x, DataOfSteps(steps, dx.descs, "dxDesc"));
   ASSIGN_OR_RETURN(out.y, DataOfSteps(steps, y.descs, "yDesc"));
   ASSIGN_OR_RETURN(const RnnDataDesc gradient, DataOfSteps(steps, dy.descs, "dyDesc"));
-  if (gradient.type != out.y.type || gradient.width != out.y.width ||
-      gradient.lengths != out.y.lengths)
-    return Status::Text(Code::kBadParam, "dyDesc and yDesc describe different data");
+  RETURN_IF_ERROR(CheckGradient(gradient, out.y));
   ASSIGN_OR_RETURN(out.rnn, NetworkOnData(rnn, out.x));
   RnnBackwardDataArgs& args = out.args;
   args = {.rnn = &out.rnn, .x_desc = &out.x, .y_desc = &out.y, .y = y.data, .dy = dy.data};
@@ -150,7 +170,7 @@ Status FillBackwardData(V6BackwardData& out, void* rnn, int steps, V6Data y, V6D
     ASSIGN_OR_RETURN(args.dcx, StateOf(dcx.desc, dcx.data));
   }
   args.weights = w.data;
-  ASSIGN_OR_RETURN(args.weight_bytes, BytesOfWeights(w.desc));
+  ASSIGN_OR_RETURN(args.weight_bytes, WeightBytes(out.rnn, w.desc));
   args.work = work;
   args.reserve = reserve;
   return {};
@@ -165,7 +185,7 @@ Status FillBackwardWeights(V6BackwardWeights& out, void* rnn, int steps, V6Data 
   args = {.rnn = &out.rnn, .x_desc = &out.x, .y_desc = &out.y, .x = x.data, .y = y.data};
   ASSIGN_OR_RETURN(args.hx, StateOf(hx.desc, hx.data));
   args.weights = const_cast<void*>(dw.data);
-  ASSIGN_OR_RETURN(args.weight_bytes, BytesOfWeights(dw.desc));
+  ASSIGN_OR_RETURN(args.weight_bytes, WeightBytes(out.rnn, dw.desc));
   args.work = work;
   args.reserve = reserve;
   return {};
@@ -259,7 +279,8 @@ Status RNNBackwardDataEx(void* handle, void* rnn, void* y_desc, const void* y, v
   RnnBackwardDataArgs args = {.y = y, .dy = dy, .dx = dx};
   ASSIGN_OR_RETURN(args.x_desc, RnnDataFrom(dx_desc, "dxDesc"));
   ASSIGN_OR_RETURN(args.y_desc, RnnDataFrom(y_desc, "yDesc"));
-  RETURN_IF_ERROR(RnnDataFrom(dy_desc, "dyDesc").status());
+  ASSIGN_OR_RETURN(const RnnDataDesc* const gradient, RnnDataFrom(dy_desc, "dyDesc"));
+  RETURN_IF_ERROR(CheckGradient(*gradient, *args.y_desc));
   ASSIGN_OR_RETURN(const RnnDesc desc, NetworkOnData(rnn, *args.x_desc));
   args.rnn = &desc;
   ASSIGN_OR_RETURN(args.hx, StateOf(hx_desc, hx));
@@ -271,7 +292,7 @@ Status RNNBackwardDataEx(void* handle, void* rnn, void* y_desc, const void* y, v
     ASSIGN_OR_RETURN(args.dcx, StateOf(dcx_desc, dcx));
   }
   args.weights = w;
-  ASSIGN_OR_RETURN(args.weight_bytes, BytesOfWeights(w_desc));
+  ASSIGN_OR_RETURN(args.weight_bytes, WeightBytes(desc, w_desc));
   args.work = {work, work_bytes};
   args.reserve = {reserve, reserve_bytes};
   return RnnBackwardData(*h, args);
@@ -289,7 +310,7 @@ Status RNNBackwardWeightsEx(void* handle, void* rnn, void* x_desc, const void* x
   args.rnn = &desc;
   ASSIGN_OR_RETURN(args.hx, StateOf(hx_desc, hx));
   args.weights = dw;
-  ASSIGN_OR_RETURN(args.weight_bytes, BytesOfWeights(dw_desc));
+  ASSIGN_OR_RETURN(args.weight_bytes, WeightBytes(desc, dw_desc));
   args.work = {work, work_bytes};
   args.reserve = {reserve, reserve_bytes};
   return RnnBackwardWeights(*h, args);
