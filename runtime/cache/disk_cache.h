@@ -38,6 +38,9 @@ struct KeyField {
   bool operator==(const KeyField&) const = default;
 };
 
+// The field that names who compiled; no part of a pack's key (pack.h).
+inline constexpr const char* kCompilerField = "compiler";
+
 // What a payload depends on: all of it, or the cache will hand out something stale.
 struct CacheRequest {
   std::vector<KeyField> fields;  // library, compiler, arch, options …, in a fixed order

@@ -1,5 +1,5 @@
-// CUDA text to cubin through the kernel cache. A kernel that is on disk needs no NVRTC: loading
-// that library costs milliseconds, and a machine that restores plans may have none. So the identity
+// CUDA text to cubin through the kernel cache. A kernel that is on disk or in a pack needs no NVRTC:
+// loading that library costs milliseconds, and a machine that restores plans may have none. So the identity
 // of the NVRTC last used is remembered beside the kernels (compilers.txt) and believed while its
 // file is unchanged.
 //
@@ -28,7 +28,7 @@ class CudaCompiler {
   // Has the compiler run once in this process, on this thread: its first run leaves handlers for
   // exit, which threads that compile have to end before.
   void Start(const std::string& arch);
-  // From memory or disk only.
+  // From memory, disk or a pack only.
   std::optional<CachedKernel> Find(const KernelSource& source);
   // Seconds that one kernel takes to compile, about: a running mean over those of this process that
   // had the compiler to themselves, since others wait for one another, or took less all the same.
@@ -49,6 +49,9 @@ class CudaCompiler {
   std::string identity_;  // of the loaded NVRTC, or one that is believed; empty: not known yet
   bool is_loaded_ = false;
 };
+
+// The cache's request for the cubin of `source` that `compiler` (compiler_memo.h) makes.
+CacheRequest CubinRequest(const KernelSource& source, const std::string& compiler);
 
 // The compiler over the cache that the environment names; lives as long as the process.
 CudaCompiler& ProcessCudaCompiler();
