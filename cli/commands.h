@@ -14,6 +14,7 @@ void AddDump(CLI::App& app, int& exit_status);
 void AddExplain(CLI::App& app, int& exit_status);
 void AddTune(CLI::App& app, int& exit_status);
 void AddRecords(CLI::App& app, int& exit_status);
+void AddPack(CLI::App& app, int& exit_status);
 void AddCache(CLI::App& app, int& exit_status);
 void AddDoctor(CLI::App& app, int& exit_status);
 

@@ -130,7 +130,7 @@ int Main(int argc, char** argv) {
       "--version", [] { return fmt::format("kiln {}, build {}", kVersion, runtime::BuildId()); });
   app.require_subcommand(1);
   app.parse_complete_callback([&app] { WarnOfTheEnvironment(app); });
-  for (auto add : {AddRun, AddDump, AddExplain, AddTune, AddRecords, AddCache, AddDoctor})
+  for (auto add : {AddRun, AddDump, AddExplain, AddTune, AddRecords, AddPack, AddCache, AddDoctor})
     add(app, exit_status);
   try {
     app.parse(argc, argv);

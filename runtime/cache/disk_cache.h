@@ -38,6 +38,9 @@ struct KeyField {
   bool operator==(const KeyField&) const = default;
 };
 
+// The field that names who compiled; no part of a pack's key (pack.h).
+inline constexpr const char* kCompilerField = "compiler";
+
 // A payload and everything that it depends on. A dependency that is left out makes the cache hand
 // out stale payloads.
 struct CacheRequest {

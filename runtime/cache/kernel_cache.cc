@@ -20,11 +20,13 @@ std::string RootFromEnv() {
 }  // namespace
 
 KernelCache::Options KernelCache::OptionsFromEnv() {
-  return {.root = RootFromEnv(), .disk_limit_bytes = EnvInt(Env::kCacheSizeMb)};
+  return {
+      .root = RootFromEnv(), .disk_limit_bytes = EnvInt(Env::kCacheSizeMb), .packs = PackPaths()};
 }
 
 KernelCache::KernelCache(Options options)
     : disk_(std::move(options.root), options.disk_limit_bytes),
+      packs_(std::move(options.packs)),
       memory_limit_bytes_(options.memory_limit_bytes),
       patience_(options.patience) {
   if (disk_.usable()) return;
@@ -40,6 +42,10 @@ KernelCache::KernelCache(Options options)
 
 Result<CachedKernel> KernelCache::Get(const CacheRequest& request, const CompileFunction& compile) {
   const Hash128 key = request.Key();
+  return Share(key, [&] { return LoadOrCompile(request, key, compile); });
+}
+
+KernelCache::Outcome KernelCache::Share(const Hash128& key, const std::function<Outcome()>& make) {
   std::promise<Outcome> promise;
   {
     std::unique_lock lock(mutex_);
@@ -54,7 +60,7 @@ Result<CachedKernel> KernelCache::Get(const CacheRequest& request, const Compile
     slot->second = promise.get_future().share();
   }
   try {
-    Outcome outcome = LoadOrCompile(request, key, compile);
+    Outcome outcome = make();
     if (outcome.ok()) {
       Retain(key, static_cast<int64_t>(outcome->payload->size()));
     } else {
@@ -69,21 +75,36 @@ Result<CachedKernel> KernelCache::Get(const CacheRequest& request, const Compile
   }
 }
 
+std::optional<CachedKernel> KernelCache::FindInMemory(const Hash128& key) {
+  std::unique_lock lock(mutex_);
+  const auto slot = futures_.find(key);
+  if (slot == futures_.end() ||
+      slot->second.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+    return std::nullopt;
+  Future future = slot->second;
+  lock.unlock();
+  Outcome outcome = future.get();
+  if (!outcome.ok()) return std::nullopt;
+  outcome->origin = CachedKernel::Origin::kMemory;
+  return *std::move(outcome);
+}
+
+std::optional<CachedKernel> KernelCache::FindInPacks(const CacheRequest& request,
+                                                     int driver_major) {
+  const Hash128 key = request.Key();
+  if (auto kernel = FindInMemory(key)) return kernel;
+  auto payload = packs_.Find(request, driver_major);
+  if (!payload) return std::nullopt;
+  Outcome kernel = Share(key, [&] {
+    return CachedKernel{.payload = std::make_shared<const std::string>(*std::move(payload)),
+                        .origin = CachedKernel::Origin::kPack};
+  });
+  return kernel.ok() ? std::optional(*std::move(kernel)) : std::nullopt;
+}
+
 std::optional<CachedKernel> KernelCache::Find(const CacheRequest& request) {
   const Hash128 key = request.Key();
-  {
-    std::unique_lock lock(mutex_);
-    const auto slot = futures_.find(key);
-    if (slot != futures_.end() &&
-        slot->second.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
-      Future future = slot->second;
-      lock.unlock();
-      Outcome outcome = future.get();
-      if (!outcome.ok()) return std::nullopt;
-      outcome->origin = CachedKernel::Origin::kMemory;
-      return *std::move(outcome);
-    }
-  }
+  if (auto kernel = FindInMemory(key)) return kernel;
   auto payload = disk_.Load(request, key);
   if (!payload) return std::nullopt;
   // Through Get, so that a compile that began meanwhile and this agree on one copy.

@@ -45,14 +45,18 @@ std::string UserRecordFolder() {
   return root.empty() ? "" : root + "/records";
 }
 
-std::vector<std::string> ShippedRecordPaths() {
+std::vector<std::string> BetweenColons(const std::string& listed) {
   std::vector<std::string> paths;
-  const std::string& listed = GetEnv(Env::kRecords);
   for (size_t at = 0; at < listed.size();) {
     const size_t colon = std::min(listed.find(':', at), listed.size());
     if (colon > at) paths.push_back(listed.substr(at, colon - at));
     at = colon + 1;
   }
+  return paths;
+}
+
+std::vector<std::string> ShippedRecordPaths() {
+  std::vector<std::string> paths = BetweenColons(GetEnv(Env::kRecords));
   if (const std::string folder = OwnFolder(); !folder.empty())
     paths.push_back(folder + "/../share/kiln/records");
   return paths;

@@ -15,6 +15,8 @@ namespace kiln::runtime {
 // The folder of this user's records: KILN_RECORDS_DIR, else "records" beside the kernels of the
 // cache. Empty where there is no home.
 std::string UserRecordFolder();
+// The paths of a variable that holds several, between colons.
+std::vector<std::string> BetweenColons(const std::string& listed);
 // The paths of shipped records: the files and folders of KILN_RECORDS (between colons), then
 // share/kiln/records of the installation that this library belongs to.
 std::vector<std::string> ShippedRecordPaths();

@@ -18,20 +18,6 @@ namespace {
 // CLI share kernels.
 constexpr const char* kLibrary = "kiln cuda 1";
 
-CacheRequest MakeRequest(const KernelSource& source, const std::string& compiler) {
-  std::string options;
-  for (const char* option : Nvrtc::Options())
-    options += fmt::format("{}{}", options.empty() ? "" : " ", option);
-  CacheRequest request;
-  request.fields = {{"library", kLibrary},
-                    {"compiler", compiler},
-                    {"arch", source.arch},
-                    {"options", options},
-                    {"entry", source.entry}};
-  request.source = source.text;
-  return request;
-}
-
 CompilerChoice ThisProcessChoice() {
   auto driver = ProcessDriver();
   return {.requested = GetEnv(Env::kNvrtcPath),
@@ -40,6 +26,20 @@ CompilerChoice ThisProcessChoice() {
 
 }  // namespace
 
+CacheRequest CubinRequest(const KernelSource& source, const std::string& compiler) {
+  std::string options;
+  for (const char* option : Nvrtc::Options())
+    options += fmt::format("{}{}", options.empty() ? "" : " ", option);
+  CacheRequest request;
+  request.fields = {{"library", kLibrary},
+                    {kCompilerField, compiler},
+                    {"arch", source.arch},
+                    {"options", options},
+                    {"entry", source.entry}};
+  request.source = source.text;
+  return request;
+}
+
 Result<CachedKernel> CudaCompiler::Compile(const KernelSource& source) {
   if (source.kind != SourceKind::kCuda) {
     return Status::Error(Code::kNotSupported,
@@ -47,7 +47,7 @@ Result<CachedKernel> CudaCompiler::Compile(const KernelSource& source) {
   }
   if (auto found = Find(source)) return *std::move(found);
   ASSIGN_OR_RETURN(const std::string identity, LoadedIdentity());
-  return cache_.Get(MakeRequest(source, identity), [&]() -> Result<std::string> {
+  return cache_.Get(CubinRequest(source, identity), [&]() -> Result<std::string> {
     ASSIGN_OR_RETURN(NvrtcResult result, CompileAndTime(source));
     if (!result.log.empty()) LOG(kInfo, "{}.cu for {}:\n{}", source.entry, source.arch, result.log);
     return std::move(result.bytes);
@@ -84,13 +84,16 @@ Result<NvrtcResult> CudaCompiler::CompileAndTime(const KernelSource& source) {
 
 std::optional<CachedKernel> CudaCompiler::Find(const KernelSource& source) {
   if (std::string believed = BelievedIdentity(); !believed.empty()) {
-    if (auto found = cache_.Find(MakeRequest(source, believed))) return found;
+    if (auto found = cache_.Find(CubinRequest(source, believed))) return found;
   }
+  // Before NVRTC is loaded, to say who it is.
+  if (auto found = cache_.FindInPacks(CubinRequest(source, ""), ThisProcessChoice().driver_major))
+    return found;
   if (auto identity = LoadedIdentity(); identity.ok())
-    return cache_.Find(MakeRequest(source, *identity));
+    return cache_.Find(CubinRequest(source, *identity));
   // A cubin is good whoever made it.
   for (const std::string& known : KnownCompilers(cache_.disk().directory())) {
-    if (auto found = cache_.Find(MakeRequest(source, known))) return found;
+    if (auto found = cache_.Find(CubinRequest(source, known))) return found;
   }
   return std::nullopt;
 }

@@ -1,7 +1,7 @@
-// CUDA text to cubin through the kernel cache. A kernel that is on disk needs no NVRTC: loading
-// that library costs milliseconds, and a machine that restores plans may have none. So the identity
-// of the NVRTC last used is remembered beside the kernels (compilers.txt) and believed while its
-// file is unchanged.
+// CUDA text to cubin through the kernel cache. A kernel that is on disk or in a pack needs no
+// NVRTC: loading that library costs milliseconds, and a machine that restores plans may have none.
+// So the identity of the NVRTC last used is remembered beside the kernels (compilers.txt) and
+// believed while its file is unchanged.
 //
 // Called by CudaDevice, and directly for GPUs that are not here (`kiln dump --arch`, tests).
 #pragma once
@@ -28,7 +28,7 @@ class CudaCompiler {
   // Runs the compiler once in this process, on this thread. Its first run leaves handlers for exit,
   // and threads that compile have to end before these run.
   void Start(const std::string& arch);
-  // The kernel from memory or disk alone.
+  // The kernel from memory, disk or a pack alone.
   std::optional<CachedKernel> Find(const KernelSource& source);
   // Seconds that one kernel takes to compile, about: a running mean over those of this process that
   // had the compiler to themselves, since others wait for one another, or that took less than the
@@ -50,6 +50,9 @@ class CudaCompiler {
   std::string identity_;  // of the loaded NVRTC, or one that is believed; empty: not known yet
   bool is_loaded_ = false;
 };
+
+// The cache's request for the cubin of `source` that `compiler` (compiler_memo.h) makes.
+CacheRequest CubinRequest(const KernelSource& source, const std::string& compiler);
 
 // The compiler over the cache that the environment names; lives as long as the process.
 CudaCompiler& ProcessCudaCompiler();

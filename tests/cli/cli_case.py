@@ -10,7 +10,7 @@ import unittest
 KILN = pathlib.Path("cli/kiln").resolve()
 GRAPHS = sorted(pathlib.Path("examples/graphs").glob("*.kiln")) + [
     pathlib.Path("examples/graphs/conv_scale_bias_relu.json")]
-COMMANDS = ("run", "dump", "explain", "tune", "records", "cache", "doctor")
+COMMANDS = ("run", "dump", "explain", "tune", "records", "pack", "cache", "doctor")
 RUN_CASE = pathlib.Path("tests/cli/run_case").resolve()
 LIBRARY = pathlib.Path("api/libcudnn.so.9").resolve()
 ARCHS = ("sm_80", "sm_90a", "sm_100a")

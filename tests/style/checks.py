@@ -107,7 +107,7 @@ LAYERS = {
     # Clients of the exported library.
     "api/miopen": ("include", "api/miopen"),
     "api/sublibraries": (),
-    "cli": _CODEGEN + _COMPILER + _RUNTIME + _IR + ("api/tuning", "cli"),
+    "cli": _CODEGEN + _COMPILER + _RUNTIME + _IR + _SESSION + ("api/tuning", "api/prefetch", "api/session", "cli"),
     "include": ("include",),
     # Beside and above: anything.
     "bench": None,

@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "ir/base/env.h"
+#include "runtime/cache/file_io.h"
+#include "runtime/cache/pack.h"
 #include "runtime/cuda/compiler_memo.h"
 #include "runtime/cuda/nvrtc.h"
 #include "tests/runtime/cache/temporary_folder.h"
@@ -112,6 +114,89 @@ TEST_F(CudaCompilerTest, WithoutNvrtcWhatIsOnDiskStillServes) {
                              unknown.status().message().find("/nowhere") != std::string::npos
                          ? 0
                          : 2;
+            }),
+            0);
+}
+
+// A pack with the kernels of these names, as NVRTC makes them here. Runs in a child, which has
+// NVRTC then.
+int WritePack(const std::string& path, const std::vector<std::string>& names, int major) {
+  KernelCache cache({.root = ""});
+  CudaCompiler compiler(cache);
+  std::vector<PackItem> items;
+  for (const std::string& name : names) {
+    const auto cubin = compiler.Compile(Source(name));
+    if (!cubin.ok()) return 1;
+    auto item = MakePackItem(CubinRequest(Source(name), "nvrtc of another machine"),
+                             *cubin->payload, static_cast<uint32_t>(major));
+    if (!item.ok()) return 2;
+    items.push_back(*std::move(item));
+  }
+  const auto bytes = MakePack(std::move(items));
+  return bytes.ok() && WriteFile(path, *bytes).ok() ? 0 : 3;
+}
+
+TEST_F(CudaCompilerTest, WithoutNvrtcWhatIsInAPackServes) {
+  const std::string pack = folder_.path() + "/some.pack";
+  ASSERT_EQ(InAChild([&] { return WritePack(pack, {"k", "l"}, 13); }), 0);
+  EXPECT_EQ(InAChild([&] {
+              ::setenv("KILN_NVRTC", "/nowhere/libnvrtc.so", 1);
+              ::setenv("KILN_PACKS", pack.c_str(), 1);
+              ::setenv("KILN_CACHE_DIR", (folder_.path() + "/cache").c_str(), 1);
+              ResetEnvForTest();
+              CudaCompiler& compiler = ProcessCudaCompiler();
+              for (const char* name : {"k", "l"}) {
+                const auto first = compiler.Compile(Source(name));
+                const auto again = compiler.Find(Source(name));
+                if (!first.ok() || first->origin != Origin::kPack) return 1;
+                if (!again || again->origin != Origin::kMemory) return 2;
+                if (!first->payload->starts_with("\x7f"
+                                                 "ELF"))
+                  return 3;
+              }
+              if (ProcessNvrtcIsLoaded() || !ProcessKernelCache().List().empty()) return 4;
+              KernelSource other_arch = Source("k");
+              other_arch.arch = "sm_80";
+              for (const KernelSource& missing : {Source("m"), other_arch}) {
+                const auto none = compiler.Compile(missing);
+                if (none.ok() || none.status().message().find("/nowhere") == std::string::npos)
+                  return 5;
+              }
+              return 0;
+            }),
+            0);
+}
+
+TEST_F(CudaCompilerTest, APackIsAskedBeforeNvrtcIsLoaded) {
+  const std::string pack = folder_.path() + "/some.pack";
+  ASSERT_EQ(InAChild([&] { return WritePack(pack, {"k"}, 13); }), 0);
+  // The directory knows no compiler yet, then one that made another kernel.
+  for (const bool compiles_another : {false, true}) {
+    EXPECT_EQ(InAChild([&] {
+                KernelCache::Options options = Options();
+                options.packs = {pack};
+                KernelCache cache(options);
+                const auto kernel = CudaCompiler(cache).Compile(Source("k"));
+                if (!kernel.ok() || kernel->origin != Origin::kPack) return 1;
+                if (ProcessNvrtcIsLoaded()) return 2;
+                if (!compiles_another) return 0;
+                const auto other = CudaCompiler(cache).Compile(Source("other"));
+                return other.ok() && other->origin == Origin::kCompiled ? 0 : 3;
+              }),
+              0);
+  }
+  // The kernel on disk comes first.
+  EXPECT_EQ(InAChild([&] {
+              KernelCache cache({.root = folder_.path()});
+              return CudaCompiler(cache).Compile(Source("k")).ok() ? 0 : 1;
+            }),
+            0);
+  EXPECT_EQ(InAChild([&] {
+              KernelCache::Options options = Options();
+              options.packs = {pack};
+              KernelCache cache(options);
+              const auto kernel = CudaCompiler(cache).Compile(Source("k"));
+              return kernel.ok() && kernel->origin == Origin::kDisk ? 0 : 1;
             }),
             0);
 }
