@@ -18,6 +18,11 @@ std::string AddArray(KernelBuilder& b, Call::Function& f, const char* name, DTyp
   return f.params.back().name;
 }
 
+void AddShapeMember(KernelBuilder& b, Call& call, const ShapeMember& member, int64_t value) {
+  const std::string name(member.name);
+  call.shape.push_back({name, b.Arg(name, value)});
+}
+
 tile::Block CallOfBlocks(KernelBuilder& b, int64_t blocks, tile::Call call, tile::Block before) {
   tile::Block body;
   before.push_back({std::move(call)});
