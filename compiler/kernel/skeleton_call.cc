@@ -19,8 +19,11 @@ std::string AddArray(KernelBuilder& b, Call::Function& f, const char* name, DTyp
 }
 
 void AddShapeMember(KernelBuilder& b, Call& call, const ShapeMember& member, int64_t value) {
-  const std::string name(member.name);
-  call.shape.push_back({name, b.Arg(name, value)});
+  AddShapeMember(call, member, b.Arg(std::string(member.name), value));
+}
+
+void AddShapeMember(Call& call, const ShapeMember& member, Expr value) {
+  call.shape.push_back({std::string(member.name), std::move(value)});
 }
 
 tile::Block CallOfBlocks(KernelBuilder& b, int64_t blocks, tile::Call call, tile::Block before) {

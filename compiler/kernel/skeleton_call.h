@@ -16,6 +16,8 @@ std::string AddArray(KernelBuilder& b, tile::Call::Function& f, const char* name
 
 // Gives a member of the skeleton's shape its value, an argument of the launch that has its name.
 void AddShapeMember(KernelBuilder& b, tile::Call& call, const ShapeMember& member, int64_t value);
+// Gives one a value that is no argument.
+void AddShapeMember(tile::Call& call, const ShapeMember& member, tile::Expr value);
 
 // Writes a call for each block of the grid, `blocks` of them, as the whole of a kernel, after
 // `before`.
