@@ -18,6 +18,14 @@ std::string AddArray(KernelBuilder& b, Call::Function& f, const char* name, DTyp
   return f.params.back().name;
 }
 
+void AddShapeMember(KernelBuilder& b, Call& call, const ShapeMember& member, int64_t value) {
+  AddShapeMember(call, member, b.Arg(std::string(member.name), value));
+}
+
+void AddShapeMember(Call& call, const ShapeMember& member, Expr value) {
+  call.shape.push_back({std::string(member.name), std::move(value)});
+}
+
 tile::Block CallOfBlocks(KernelBuilder& b, int64_t blocks, tile::Call call, tile::Block before) {
   tile::Block body;
   before.push_back({std::move(call)});

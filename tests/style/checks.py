@@ -26,7 +26,8 @@ _API = ("include", "api/spec", "api/session/session.h") + _OBJECTS
 _DESCRIPTORS = ("api/legacy/functions.h", "api/legacy/descriptors")
 _CODEGEN = ("codegen", "codegen/cuda")
 # Rows that engines and device code agree on.
-_MEMBERS = ("codegen/cuda/device/contract/contract_sm90.def",)
+_MEMBERS = tuple(f"codegen/cuda/device/{name}.def" for name in (
+    "contract/contract_sm90", "contract/contract_grouped", "conv/conv_halo", "recurrence/recurrence", "attention/attention"))
 _MODULE = ("compiler/module.h", "compiler/pass.h", "compiler/lowered.h", "compiler/group_limits.h")
 _ENGINE = tuple(f"compiler/engines/{name}" for name in ("engine.h", "engine.cc", "engine_of.h", "knob_types.h"))
 # The kit that every engine is made with.
@@ -390,6 +391,10 @@ def check_comments(root):
     return cxx_rules.check_comments(root, _texts(root, (".h", ".cc", ".cuh", ".def", ".py", ".sh", ".bzl")))
 
 
+def check_rows(root):
+    return cxx_rules.check_rows(root, _texts(root, (".h", ".cc")))
+
+
 def check_rates(root):
     return cxx_rules.check_rates(_texts(root, (".h", ".cc")))
 
@@ -410,6 +415,7 @@ CHECKS = {
     "extents": check_extents,
     "comments": check_comments,
     "rates": check_rates,
+    "rows": check_rows,
 }
 
 

@@ -184,6 +184,31 @@ bool operator==(const A& a, const A& b) {
         self.write("compiler/machine/machine.cc", "constexpr double kClock = 1.7e9;\n")
         self.assertEqual(len(self.findings("rates")), 1)
 
+    def test_rows(self):
+        self.write("codegen/cuda/device/rows/rows.def", "INT(left_tiles, 0)  // of one batch\nCONFIG(kTileRows)\n")
+        self.write("compiler/engines/rows/engine.cc", """// "kTileRows" in a comment
+void Add(Call& call) {
+  call.config.push_back({rows::kTileRows, 1});
+  AddShapeMember(b, call, rows::left_tiles, 1);
+  add(rows::left_tiles, b.Arg("left_tiles", 1));
+  number("other", 1);
+}
+""")
+        self.assertEqual(self.findings("rows"), [])
+        self.write("compiler/engines/rows/plan.cc", """void Add(Call& call) {
+  call.config.push_back({"kTileRows", 1});
+  call.shape.push_back({fmt::format("rows[{}]", 1), b.Arg("rows", 1)});
+  call.shape.push_back(
+      {"left_tiles", 1});
+  add("left_tiles", 1);
+  constexpr ShapeMember member{"left_tiles"};
+}
+""")
+        findings = self.findings("rows")
+        self.assertEqual([f.split(":")[1] for f in findings], ["2", "3", "5", "6", "7"], findings)
+        self.write("compiler/kernel/rows.cc", 'call.config.push_back({"kTileRows", 1});\n')
+        self.assertEqual(len(self.findings("rows")), 5)
+
     def test_headers(self):
         self.write("ir/a.h", "// a\n")
         self.write("ir/b.h", "#pragma once\n")

@@ -1,4 +1,5 @@
-"""Rules on C++ as it reads: how long functions and classes are, how comments open, where rates of GPUs are."""
+"""Rules on C++ as it reads: how long functions and classes are, how comments open, where rates of GPUs and names of device
+code are."""
 
 import csv
 import re
@@ -82,3 +83,27 @@ def check_rates(files):
             for name, text in files if name.startswith("compiler/engines/")
             for number, line in enumerate(text.split("\n"), 1)
             for match in [_RATE.search(line.split("//")[0])] if match]
+
+
+# A constant of a configuration as text; a launch member as text, where one is added to a call or by a function of one's
+# own. Arguments and parameters of kernels have names of their own, which are text.
+_CONSTANT_TEXT = re.compile(r'"(k[A-Z]\w*)"')
+_SHAPE_TEXT = re.compile(r'(?:\bshape_?\.(?:push|emplace)_back\(|\b(?:Shape|Config)Member\s*\w*)\s*\{?\s*(?:\w+::format\()?"([^"]*)"')
+_MEMBER_TEXT = re.compile(r'\b(?:add|number|AddShapeMember)\([^;"()]*"([^"]*)"')
+_DEVICE_ROW = re.compile(r"^[A-Z_]+\((\w+)[,)]", re.M)
+
+
+def check_rows(root, files):
+    """Engines take constants and launch members of device code by the C++ names that its rows (.def) have, not as text."""
+    rows = {name for path in sorted((root / "codegen/cuda/device").glob("*/*.def"))
+            for name in _DEVICE_ROW.findall(path.read_text())}
+    findings = []
+    for name, text in files:
+        if not name.startswith("compiler/engines/"):
+            continue
+        text = re.sub(r"//[^\n]*", "", text)
+        found = [m for rule in (_CONSTANT_TEXT, _SHAPE_TEXT) for m in rule.finditer(text)]
+        found += [m for m in _MEMBER_TEXT.finditer(text) if m.group(1) in rows]
+        findings += [f'{name}:{text.count(chr(10), 0, m.start(1)) + 1}: "{m.group(1)}" is a member of device code as text; '
+                     "name its row (compiler/kernel/members.h)" for m in sorted(found, key=lambda m: m.start(1))]
+    return findings

@@ -3,6 +3,7 @@
 // says where a row begins, through page tables if need be, another starts the copies from there.
 #include "compiler/engines/attention/decode_plan.h"
 #include "compiler/engines/attention/functions.h"
+#include "compiler/kernel/attention_members.h"
 #include "compiler/kernel/skeleton_call.h"
 
 namespace kiln::compiler {
@@ -66,19 +67,19 @@ class DecodeKernels {
     AddCopy(b, call, "key", memory, plan_.key, plan_.problem.depth);
     AddCopy(b, call, "value", memory, plan_.value, plan_.problem.width);
     const bool is_held = plan_.depth <= 128 && tile.row_tiles == 1;
-    call.config = {{"kRowTiles", tile.row_tiles},
-                   {"kWarps", tile.warps},
-                   {"kKeys", tile.keys},
-                   {"kDepth", plan_.depth},
-                   {"kWidth", plan_.width},
-                   {"kStages", tile.stages},
-                   {"kAsync", is_async ? 1 : 0},
-                   {"kHeld", is_held ? 1 : 0},
-                   {"kReads", 1},
-                   {"kSplits", plan_.splits > 1 ? 1 : 0},
-                   {"kWide", plan_.index == DType::kI64 ? 1 : 0},
-                   {"kF32", 0},
-                   {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
+    call.config = {{attention::kRowTiles, tile.row_tiles},
+                   {attention::kWarps, tile.warps},
+                   {attention::kKeys, tile.keys},
+                   {attention::kDepth, plan_.depth},
+                   {attention::kWidth, plan_.width},
+                   {attention::kStages, tile.stages},
+                   {attention::kAsync, is_async ? 1 : 0},
+                   {attention::kHeld, is_held ? 1 : 0},
+                   {attention::kReads, 1},
+                   {attention::kSplits, plan_.splits > 1 ? 1 : 0},
+                   {attention::kWide, plan_.index == DType::kI64 ? 1 : 0},
+                   {attention::kF32, 0},
+                   {attention::kPackBf16, type == DType::kBF16 ? 1 : 0}};
     AddShape(b, call);
     AttentionFunctions(b, a_).Add(call, graph::kAbsent, false);
     AddRowsStore(b, call, "store", a_.result, ScatterOf(g_, a_, a_.result));
@@ -108,11 +109,11 @@ class DecodeKernels {
               .maps = {},
               .buffers = {memory, b.Scratch(kStatistics, DType::kF32, false),
                           b.Scratch(kPartial, DType::kF32, false)}};
-    call.config = {{"kLanes", lanes},
-                   {"kWays", threads / lanes},
-                   {"kInFlight", DecodePlan::kCombineInFlight},
-                   {"kF32", 0},
-                   {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
+    call.config = {{attention::kLanes, lanes},
+                   {attention::kWays, threads / lanes},
+                   {attention::kInFlight, DecodePlan::kCombineInFlight},
+                   {attention::kF32, 0},
+                   {attention::kPackBf16, type == DType::kBF16 ? 1 : 0}};
     AddShape(b, call);
     AttentionFunctions(b, a_).AddResults(call);
     AddRowsStore(b, call, "store", a_.result, ScatterOf(g_, a_, a_.result));
@@ -125,15 +126,15 @@ class DecodeKernels {
   }
 
   void AddShape(KernelBuilder& b, Call& call) const {
-    const auto add = [&](const char* name, int64_t value) {
-      call.shape.push_back({name, b.Arg(name, value)});
+    const auto add = [&](const ShapeMember& member, int64_t value) {
+      AddShapeMember(b, call, member, value);
     };
-    add("queries", plan_.problem.queries);
-    add("keys", plan_.problem.keys);
-    add("columns", plan_.problem.width);
-    add("sharing", plan_.sharing);
-    add("row_tiles", plan_.row_tiles());
-    add("splits", plan_.splits);
+    add(attention::queries, plan_.problem.queries);
+    add(attention::keys, plan_.problem.keys);
+    add(attention::columns, plan_.problem.width);
+    add(attention::sharing, plan_.sharing);
+    add(attention::row_tiles, plan_.row_tiles());
+    add(attention::splits, plan_.splits);
   }
 
   // function name(head, row, result out): where the row begins, or -1.

@@ -22,6 +22,7 @@
 #include "compiler/engines/attention/functions.h"
 #include "compiler/engines/attention/moves.h"
 #include "compiler/engines/attention/problem.h"
+#include "compiler/kernel/attention_members.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/machine/machine.h"
 #include "ir/graph/ops.h"
@@ -213,17 +214,17 @@ class Schedule {
     const bool async[] = {AddLoad(call, "query", {a_.q, rank - 2, rank - 1}),
                           AddLoad(call, "key", {a_.k, rank - 1, rank - 2}),
                           AddLoad(call, "value", {a_.v, rank - 2, rank - 1})};
-    call.config = {{"kRowTiles", plan_.tile.row_tiles()},
-                   {"kWarps", plan_.tile.warps},
-                   {"kKeys", plan_.tile.keys},
-                   {"kDepth", plan_.depth},
-                   {"kWidth", plan_.width},
-                   {"kStages", plan_.tile.stages},
-                   {"kAsync", async[0] + 2 * async[1] + 4 * async[2]},
-                   {"kHeld", HoldsQueries(plan_) ? 1 : 0},
-                   {"kReads", plan_.problem.reads_by_place ? 1 : 0},
-                   {"kF32", static_cast<int>(plan_.arithmetic)},
-                   {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
+    call.config = {{attention::kRowTiles, plan_.tile.row_tiles()},
+                   {attention::kWarps, plan_.tile.warps},
+                   {attention::kKeys, plan_.tile.keys},
+                   {attention::kDepth, plan_.depth},
+                   {attention::kWidth, plan_.width},
+                   {attention::kStages, plan_.tile.stages},
+                   {attention::kAsync, async[0] + 2 * async[1] + 4 * async[2]},
+                   {attention::kHeld, HoldsQueries(plan_) ? 1 : 0},
+                   {attention::kReads, plan_.problem.reads_by_place ? 1 : 0},
+                   {attention::kF32, static_cast<int>(plan_.arithmetic)},
+                   {attention::kPackBf16, type == DType::kBF16 ? 1 : 0}};
     const int64_t blocks =
         AddAttentionShape(b_, plan_.problem, plan_.tile.rows, target_, false, call);
     AttentionFunctions(b_, a_).Add(call);

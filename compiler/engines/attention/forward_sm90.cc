@@ -27,6 +27,7 @@
 #include "compiler/engines/attention/problem.h"
 #include "compiler/engines/attention/runs.h"
 #include "compiler/engines/attention/wgmma.h"
+#include "compiler/kernel/attention_members.h"
 #include "compiler/kernel/group_checks.h"
 #include "compiler/kernel/map_dims.h"
 #include "compiler/kernel/skeleton_call.h"
@@ -393,16 +394,16 @@ class Schedule {
     AddRowsStore(b_, call, "store", a.result, scatter);
     if (plan_.is_loaded()) {
       AddPlaces(AddStorePlaces(b_, call, "store", a.result, scatter));
-      call.config.push_back({"kWidePlaces", b_.index_type() == DType::kI64 ? 1 : 0});
+      call.config.push_back({attention::kWidePlaces, b_.index_type() == DType::kI64 ? 1 : 0});
     } else {
       const int64_t rank = g_[a.result].rank();
       AddRun(b_, call, "store", plan_.out_run, {a.result, rank - 2, rank - 1},
              OwnHeads(b_, a.result), 64);
       AddPlaces(plan_.out_run.has_pieces());
-      call.config.push_back({"kKeyBox", plan_.k.box[1]});
-      call.config.push_back({"kValueBox", plan_.v.box[1]});
+      call.config.push_back({attention::kKeyBox, plan_.k.box[1]});
+      call.config.push_back({attention::kValueBox, plan_.v.box[1]});
     }
-    call.config.push_back({"kApart", apart_});
+    call.config.push_back({attention::kApart, apart_});
   }
   // q, k, v and the result have a bit each, in this order.
   void AddPlaces(bool has_apart) {

@@ -5,6 +5,7 @@
 
 #include "compiler/engines/attention/moves.h"
 #include "compiler/engines/attention/problem.h"
+#include "compiler/kernel/attention_members.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/patterns/attention_tilt.h"
 #include "compiler/patterns/graph_view.h"
@@ -186,7 +187,7 @@ void AttentionFunctions::AddTiltedFactor(Call& call) const {
   const Tilt tilt = TiltAt(values, f.body, at);
   f.body.push_back({tile::Store{result, b_.Idx(0), tilt.serving}});
   f.body.push_back({tile::Store{result, b_.Idx(1), tilt.start}});
-  call.config.push_back({"kFolded", 1});
+  call.config.push_back({attention::kFolded, 1});
   call.functions.push_back(std::move(f));
 }
 
@@ -207,7 +208,7 @@ void AddFactor(KernelBuilder& b, TensorId scores, const std::optional<ScoreFacto
     }
   }
   f.body.push_back({tile::Store{result, b.Idx(0), value}});
-  call.config.push_back({"kFolded", factor ? 1 : 0});
+  call.config.push_back({attention::kFolded, factor ? 1 : 0});
   call.functions.push_back(std::move(f));
 }
 
@@ -425,9 +426,9 @@ void AttentionFunctions::AddWeight(Call& call) {
   Element e = Begin("weight", Extra::kBits, results);
   const bool is_more = WriteWeight(e, bits, false);
   call.functions.push_back(std::move(e.f));
-  call.config.push_back({"kWeights", is_more ? 1 : 0});
-  call.config.push_back({"kWeightsInside", is_more_inside ? 1 : 0});
-  call.config.push_back({"kEight", EightBits(g_[a_.weight].dtype)});
+  call.config.push_back({attention::kWeights, is_more ? 1 : 0});
+  call.config.push_back({attention::kWeightsInside, is_more_inside ? 1 : 0});
+  call.config.push_back({attention::kEight, EightBits(g_[a_.weight].dtype)});
   AddRandom(call, bits);
 }
 
@@ -448,7 +449,7 @@ void AttentionFunctions::AddRandom(Call& call, TensorId bits) {
     for (int i = 0; i < 3; ++i)
       f.body.push_back({tile::Store{result, b_.Idx(i), tile::Int(0, DType::kI64)}});
   }
-  call.config.push_back({"kRandom", bits != graph::kAbsent ? 1 : 0});
+  call.config.push_back({attention::kRandom, bits != graph::kAbsent ? 1 : 0});
   call.functions.push_back(std::move(f));
 }
 
@@ -467,9 +468,10 @@ void AttentionFunctions::AddFinish(Call& call) {
     result = tile::Cast(DType::kF32, Unrounded(e.f.body, rounded));
   }
   e.f.body.push_back({tile::Store{e.result, b_.Idx(0), result}});
-  call.config.push_back({"kFinish", a_.result != a_.out ? 1 : 0});
-  call.config.push_back({"kEightResult", EightBits(g_[a_.result].dtype)});
-  call.config.push_back({"kPeaks", (a_.largest_weight ? 1 : 0) + (a_.largest_result ? 2 : 0)});
+  call.config.push_back({attention::kFinish, a_.result != a_.out ? 1 : 0});
+  call.config.push_back({attention::kEightResult, EightBits(g_[a_.result].dtype)});
+  call.config.push_back(
+      {attention::kPeaks, (a_.largest_weight ? 1 : 0) + (a_.largest_result ? 2 : 0)});
   call.functions.push_back(std::move(e.f));
 }
 
@@ -519,16 +521,16 @@ void AttentionFunctions::AddFirst(Call& call) {
   }
   f.body.push_back({tile::Store{result, b_.Idx(0), max}});
   f.body.push_back({tile::Store{result, b_.Idx(1), sum}});
-  call.config.push_back({"kSink", a_.sink != graph::kAbsent ? 1 : 0});
+  call.config.push_back({attention::kSink, a_.sink != graph::kAbsent ? 1 : 0});
   call.functions.push_back(std::move(f));
 }
 
 void AttentionFunctions::Add(Call& call, TensorId beside, bool of_head, bool starts) {
   beside_ = beside;
   if (starts) tilt_ = TiltOf(g_, a_);
-  call.config.push_back({"kTilted", tilt_ ? 1 : 0});
+  call.config.push_back({attention::kTilted, tilt_ ? 1 : 0});
   const bool is_bf16 = beside == graph::kAbsent || g_[beside].dtype == DType::kBF16;
-  call.config.push_back({"kBesideBf16", is_bf16 ? 1 : 0});
+  call.config.push_back({attention::kBesideBf16, is_bf16 ? 1 : 0});
   AddScore(call, false);
   AddScore(call, true);
   if (tilt_)
@@ -537,12 +539,12 @@ void AttentionFunctions::Add(Call& call, TensorId beside, bool of_head, bool sta
     AddFactor(b_, a_.score, FactorOf(g_, a_), call);
   AddLimits(b_, a_.score, MasksOf(g_, a_), call, true);
   const std::vector<ScoreMask> masks = MasksOf(g_, a_);
-  call.config.push_back({"kIntervals", of_head && (starts || EndsInMemory(g_, masks)) &&
-                                               !masks.empty() && HasIntervals(g_, masks)
-                                           ? 1
-                                           : 0});
-  call.config.push_back({"kBegins", HidesFirstKeys(g_, masks) ? 1 : 0});
-  call.config.push_back({"kTails", EndsInMemory(g_, MasksOf(g_, a_)) ? 1 : 0});
+  call.config.push_back({attention::kIntervals, of_head && (starts || EndsInMemory(g_, masks)) &&
+                                                        !masks.empty() && HasIntervals(g_, masks)
+                                                    ? 1
+                                                    : 0});
+  call.config.push_back({attention::kBegins, HidesFirstKeys(g_, masks) ? 1 : 0});
+  call.config.push_back({attention::kTails, EndsInMemory(g_, MasksOf(g_, a_)) ? 1 : 0});
   AddWeight(call);
   AddResults(call);
 }

@@ -5,6 +5,7 @@
 
 #include "compiler/engines/attention/functions.h"
 #include "compiler/engines/attention/problem.h"
+#include "compiler/kernel/attention_members.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/patterns/graph_view.h"
 #include "ir/base/check.h"
@@ -127,7 +128,7 @@ void AttentionGradFunctions::AddVisible(Call& call) {
     all = tile::And(all, tile::Cast(DType::kBool, values.Value(mask.visible, e.at)));
   e.f.body.push_back(
       {tile::Store{e.result, b_.Idx(0), tile::Select(all, tile::Float(1), tile::Float(0))}});
-  call.config.push_back({"kZeroes", a_.zeroes.empty() ? 0 : 1});
+  call.config.push_back({attention::kZeroes, a_.zeroes.empty() ? 0 : 1});
   call.functions.push_back(std::move(e.f));
 }
 
@@ -168,7 +169,7 @@ void AttentionGradFunctions::AddRandom(Call& call) {
   }
   int share = 0;
   if (random) share = SharesPhilox(g_, *random) ? kOfPhilox : 1;
-  call.config.push_back({"kRandom", share});
+  call.config.push_back({attention::kRandom, share});
   call.functions.push_back(std::move(f));
 }
 
@@ -185,7 +186,7 @@ void AttentionGradFunctions::AddKept(Call& call) {
     kept = tile::Cast(DType::kF32, values.Value(a_.kept, at));
   }
   f.body.push_back({tile::Store{result, b_.Idx(0), kept}});
-  call.config.push_back({"kKept", a_.kept != graph::kAbsent ? 1 : 0});
+  call.config.push_back({attention::kKept, a_.kept != graph::kAbsent ? 1 : 0});
   call.functions.push_back(std::move(f));
 }
 
@@ -230,12 +231,13 @@ void AttentionGradFunctions::AddSlope(Call& call) {
       e.f.body.push_back({tile::Store{e.result, b_.Idx(1),
                                       tile::Cast(DType::kF32, values.Value(a_.bias_slope, e.at))}});
   }
-  call.config.push_back({"kEight", EightBits(g_[a_.slope].dtype)});
-  call.config.push_back({"kPeaks", (a_.largest_slope ? 1 : 0) + (a_.of_dk.largest ? 2 : 0) +
-                                       (a_.of_dv.largest ? 4 : 0)});
-  call.config.push_back({"kSlopes", a_.is_plain ? 0 : 1});
-  call.config.push_back({"kKeepsScores", Uses(e.f.body, e.numbers[2]) ? 1 : 0});
-  call.config.push_back({"kSlopesOfRows", Uses(e.f.body, e.numbers[3]) ? 1 : 0});
+  call.config.push_back({attention::kEight, EightBits(g_[a_.slope].dtype)});
+  call.config.push_back(
+      {attention::kPeaks,
+       (a_.largest_slope ? 1 : 0) + (a_.of_dk.largest ? 2 : 0) + (a_.of_dv.largest ? 4 : 0)});
+  call.config.push_back({attention::kSlopes, a_.is_plain ? 0 : 1});
+  call.config.push_back({attention::kKeepsScores, Uses(e.f.body, e.numbers[2]) ? 1 : 0});
+  call.config.push_back({attention::kSlopesOfRows, Uses(e.f.body, e.numbers[3]) ? 1 : 0});
   call.functions.push_back(std::move(e.f));
 }
 
@@ -258,9 +260,9 @@ void AttentionGradFunctions::AddBias(Call& call) {
     return has_bias && scores.size() >= back && g_[a_.dbias].dims[scores.size() - back] == 1 &&
            scores[scores.size() - back] > 1;
   };
-  call.config.push_back({"kBias", has_bias ? 1 : 0});
-  call.config.push_back({"kBiasHeads", is_summed(3) ? 1 : 0});
-  call.config.push_back({"kBiasBatches", is_summed(4) ? 1 : 0});
+  call.config.push_back({attention::kBias, has_bias ? 1 : 0});
+  call.config.push_back({attention::kBiasHeads, is_summed(3) ? 1 : 0});
+  call.config.push_back({attention::kBiasBatches, is_summed(4) ? 1 : 0});
   call.functions.push_back(std::move(e.f));
 }
 
@@ -313,8 +315,8 @@ void AttentionGradFunctions::AddFinish(Call& call, const char* name, TensorId re
 void AttentionGradFunctions::AddFinishes(Call& call) {
   AddFinish(call, "finish_keys", a_.dk, a_.of_dk);
   AddFinish(call, "finish_values", a_.dv, a_.of_dv);
-  call.config.push_back({"kEightKeys", EightBits(g_[a_.dk].dtype)});
-  call.config.push_back({"kEightValues", EightBits(g_[a_.dv].dtype)});
+  call.config.push_back({attention::kEightKeys, EightBits(g_[a_.dk].dtype)});
+  call.config.push_back({attention::kEightValues, EightBits(g_[a_.dv].dtype)});
 }
 
 void AttentionGradFunctions::Add(Call& call, std::string bias_sums, TensorId beside) {
@@ -324,12 +326,12 @@ void AttentionGradFunctions::Add(Call& call, std::string bias_sums, TensorId bes
   AddScore(call, true);
   AddFactor(b_, a_.exp, FactorOf(g_, a_), call);
   AddLimits(b_, a_.exp, MasksOf(a_), call);
-  call.config.push_back({"kHides", a_.masks.empty() ? 0 : 1});
-  call.config.push_back({"kShifted", IsShifted() ? 1 : 0});
+  call.config.push_back({attention::kHides, a_.masks.empty() ? 0 : 1});
+  call.config.push_back({attention::kShifted, IsShifted() ? 1 : 0});
   AddVisible(call);
   AddRandom(call);
   AddKept(call);
-  call.config.push_back({"kWeights", AddWeight(call) ? 1 : 0});
+  call.config.push_back({attention::kWeights, AddWeight(call) ? 1 : 0});
   AddSlope(call);
   AddBias(call);
   AddScale(call);

@@ -7,7 +7,9 @@
 #include <set>
 
 #include "compiler/engines/attention/functions.h"
+#include "compiler/kernel/attention_members.h"
 #include "compiler/kernel/group_checks.h"
+#include "compiler/kernel/skeleton_call.h"
 #include "compiler/patterns/graph_view.h"
 #include "ir/graph/ops.h"
 
@@ -254,26 +256,26 @@ void TakeSumsPlace(AttentionGradProblem& p, const Graph& g) {
 }
 
 void AddAttentionGradShape(KernelBuilder& b, const AttentionGradProblem& p, tile::Call& call) {
-  const auto add = [&](const std::string& name, int64_t value) {
-    call.shape.push_back({name, b.Arg(name, value)});
+  const auto add = [&](const ShapeMember& member, int64_t value) {
+    AddShapeMember(b, call, member, value);
   };
-  add("queries", p.queries);
-  add("keys", p.keys);
-  add("inner", p.inner);
+  add(attention::queries, p.queries);
+  add(attention::keys, p.keys);
+  add(attention::inner, p.inner);
   if (p.adds_parts()) {
-    add("parts", p.parts);
-    add("key_sums", p.part_blocks(false));
-    add("key_pairs", p.key_pairs);
-    add("value_pairs", p.value_pairs);
+    add(attention::parts, p.parts);
+    add(attention::key_sums, p.part_blocks(false));
+    add(attention::key_pairs, p.key_pairs);
+    add(attention::value_pairs, p.value_pairs);
   }
-  add("batches", p.part_heads());
-  add("group", p.part_group());
-  add("key_tiles", p.key_tiles());
-  add("query_tiles", p.query_tiles());
-  add("section", p.section);
+  add(attention::batches, p.part_heads());
+  add(attention::group, p.part_group());
+  add(attention::key_tiles, p.key_tiles());
+  add(attention::query_tiles, p.query_tiles());
+  add(attention::section, p.section);
   if (p.is_wide) {
-    add("sum_rows", p.sum_rows);
-    add("sum_columns", p.sum_columns);
+    add(attention::sum_rows, p.sum_rows);
+    add(attention::sum_columns, p.sum_columns);
   }
 }
 

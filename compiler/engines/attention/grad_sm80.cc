@@ -24,6 +24,7 @@
 #include "compiler/engines/attention/grad_functions.h"
 #include "compiler/engines/attention/grad_sums.h"
 #include "compiler/engines/attention/moves.h"
+#include "compiler/kernel/attention_members.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/machine/machine.h"
 
@@ -193,20 +194,20 @@ class Schedule {
                           AddLoad(call, "grad", {a_.dy, rank - 2, rank - 1}),
                           AddLoad(call, "key", {a_.k, rank - 1, rank - 2}),
                           AddLoad(call, "value", {a_.v, rank - 1, rank - 2})};
-    call.config = {{"kWarps", plan_.warps},
-                   {"kQueries", plan_.queries_tile},
-                   {"kShare", plan_.share},
-                   {"kDepth", plan_.depth},
-                   {"kWidth", plan_.width},
-                   {"kStages", plan_.stages},
-                   {"kAsync", async[0] + 2 * async[1] + 4 * async[2] + 8 * async[3]},
-                   {"kReads", plan_.reads ? 1 : 0},
-                   {"kOrdered", is_ordered_ ? 1 : 0},
-                   {"kAlone", plan_.is_alone ? 1 : 0},
-                   {"kF32", static_cast<int>(plan_.arithmetic)},
-                   {"kBeside", 0},
-                   {"kBiasQuads", 0},
-                   {"kPackBf16", type == DType::kBF16 ? 1 : 0}};
+    call.config = {{attention::kWarps, plan_.warps},
+                   {attention::kQueries, plan_.queries_tile},
+                   {attention::kShare, plan_.share},
+                   {attention::kDepth, plan_.depth},
+                   {attention::kWidth, plan_.width},
+                   {attention::kStages, plan_.stages},
+                   {attention::kAsync, async[0] + 2 * async[1] + 4 * async[2] + 8 * async[3]},
+                   {attention::kReads, plan_.reads ? 1 : 0},
+                   {attention::kOrdered, is_ordered_ ? 1 : 0},
+                   {attention::kAlone, plan_.is_alone ? 1 : 0},
+                   {attention::kF32, static_cast<int>(plan_.arithmetic)},
+                   {attention::kBeside, 0},
+                   {attention::kBiasQuads, 0},
+                   {attention::kPackBf16, type == DType::kBF16 ? 1 : 0}};
     AddAttentionGradShape(b_, plan_, call);
     AttentionGradFunctions(b_, a_).Add(
         call, plan_.bias_sums > 0 ? b_.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false)

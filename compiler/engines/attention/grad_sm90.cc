@@ -27,6 +27,7 @@
 #include "compiler/engines/attention/grad_widened.h"
 #include "compiler/engines/attention/moves.h"
 #include "compiler/engines/attention/runs.h"
+#include "compiler/kernel/attention_members.h"
 #include "compiler/kernel/group_checks.h"
 #include "compiler/kernel/map_dims.h"
 #include "compiler/kernel/skeleton_call.h"
@@ -281,7 +282,7 @@ class Schedule {
       memory = b.Name("memory");
       before.push_back({tile::Alloc{memory, type, tile::Space::kShared, bytes / 2}});
       call.buffers.push_back(memory);
-      call.config.push_back({"kBytes", bytes});
+      call.config.push_back({attention::kBytes, bytes});
     } else {
       call.shared_bytes = bytes;
     }
@@ -312,28 +313,28 @@ class Schedule {
                                  : summed);
     AddProducts(call, type);
     const bool is_shallow = plan_.depth == 64;
-    for (const auto& [name, value] : {std::pair<const char*, int64_t>{"kKeys", plan_.keys_tile},
-                                      {"kQueries", plan_.queries_tile},
-                                      {"kDepth", plan_.depth},
-                                      {"kRows", plan_.row_columns},
-                                      {"kWidth", plan_.width_columns},
-                                      {"kReads", plan_.reads ? 1 : 0},
-                                      {"kRotates", is_shallow && !is_ordered_ ? 1 : 0},
-                                      {"kKeysFirst", is_shallow ? 1 : 0},
-                                      {"kOrdered", is_ordered_ ? 1 : 0},
-                                      {"kParts", plan_.adds_parts() ? 1 : 0},
-                                      {"kF32", 0},
-                                      {"kPackBf16", type == DType::kBF16 ? 1 : 0},
-                                      {"kImagesFirst", images_first ? 1 : 0},
-                                      {"kBeside", has_beside ? 1 : 0},
-                                      {"kBesideHeads", is_of_each(3) ? 1 : 0},
-                                      {"kBesideImages", is_of_each(4) ? 1 : 0},
-                                      {"kBiasQuads", 1}})
-      call.config.push_back({name, value});
-    if (has_beside)
-      call.config.push_back({"kBesideBf16", g_[plan_.beside].dtype == DType::kBF16 ? 1 : 0});
+    call.config.insert(call.config.end(),
+                       {{attention::kKeys, plan_.keys_tile},
+                        {attention::kQueries, plan_.queries_tile},
+                        {attention::kDepth, plan_.depth},
+                        {attention::kRows, plan_.row_columns},
+                        {attention::kWidth, plan_.width_columns},
+                        {attention::kReads, plan_.reads ? 1 : 0},
+                        {attention::kRotates, is_shallow && !is_ordered_ ? 1 : 0},
+                        {attention::kKeysFirst, is_shallow ? 1 : 0},
+                        {attention::kOrdered, is_ordered_ ? 1 : 0},
+                        {attention::kParts, plan_.adds_parts() ? 1 : 0},
+                        {attention::kF32, 0},
+                        {attention::kPackBf16, type == DType::kBF16 ? 1 : 0},
+                        {attention::kImagesFirst, images_first ? 1 : 0},
+                        {attention::kBeside, has_beside ? 1 : 0},
+                        {attention::kBesideHeads, is_of_each(3) ? 1 : 0},
+                        {attention::kBesideImages, is_of_each(4) ? 1 : 0},
+                        {attention::kBiasQuads, 1}});
+    const DType of = has_beside ? g_[plan_.beside].dtype : type;
+    if (has_beside) call.config.push_back({attention::kBesideBf16, of == DType::kBF16 ? 1 : 0});
     AddAttentionGradShape(b, plan_, call);
-    if (images_first) call.shape.push_back({"images", b.Arg("images", plan_.outer)});
+    if (images_first) AddShapeMember(b, call, attention::images, plan_.outer);
     if (plan_.has_runs) AddLoads(b, call, memory);
     AttentionGradFunctions(b, a).Add(call, {}, plan_.beside);
     if (plan_.has_runs) AddStores(b, call);
@@ -343,8 +344,8 @@ class Schedule {
       AttentionGradFunctions(b, a).AddFinishes(call);
     }
     const int(&registers)[2] = kRegisters[plan_.queries_tile > kPanel];
-    call.config.push_back({"kProducerRegisters", registers[0]});
-    call.config.push_back({"kConsumerRegisters", registers[1]});
+    call.config.push_back({attention::kProducerRegisters, registers[0]});
+    call.config.push_back({attention::kConsumerRegisters, registers[1]});
     const int64_t blocks =
         std::min<int64_t>(plan_.part_heads() * plan_.key_tiles(), target_.multiprocessors);
     b.Finish(CallOfBlocks(b, blocks, std::move(call), std::move(before)), {blocks, 1, 1}, 384,
@@ -432,7 +433,7 @@ class Schedule {
       apart |= of->run.has_pieces() ? bit : 0;
       bit *= 2;
     }
-    call.config.push_back({"kApart", apart});
+    call.config.push_back({attention::kApart, apart});
   }
 
   const Group& group_;

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <limits>
 #include <ranges>
+#include <tuple>
 
+#include "compiler/kernel/attention_members.h"
 #include "compiler/kernel/group_checks.h"
+#include "compiler/kernel/skeleton_call.h"
 #include "compiler/kernel/vectors.h"
 #include "ir/graph/ops.h"
 
@@ -225,11 +228,14 @@ int64_t HeadsSharing(const Graph& g, const Attention& a, TensorId operand, int64
 }
 
 void AddSharing(KernelBuilder& b, const Attention& a, tile::Call& call) {
-  for (const auto& [name, id] : {std::pair{"q", a.q}, {"k", a.k}, {"v", a.v}})
-    for (const auto& [dim, back] : {std::pair{"outer", 4}, {"inner", 3}}) {
+  const std::tuple<TensorId, ShapeMember, ShapeMember> operands[] = {
+      {a.q, attention::q_outer, attention::q_inner},
+      {a.k, attention::k_outer, attention::k_inner},
+      {a.v, attention::v_outer, attention::v_inner}};
+  for (const auto& [id, outer, inner] : operands)
+    for (const auto& [member, back] : {std::pair{outer, 4}, {inner, 3}}) {
       const int64_t sharing = HeadsSharing(b.graph(), a, id, back);
-      const std::string member = fmt::format("{}_{}", name, dim);
-      if (sharing != 1) call.shape.push_back({member, b.Arg(member, sharing)});
+      if (sharing != 1) AddShapeMember(b, call, member, sharing);
     }
 }
 
@@ -286,24 +292,24 @@ int64_t SectionOf(const AttentionProblem& p, int64_t sharing, int64_t query_tile
 
 int64_t AddAttentionShape(KernelBuilder& b, const AttentionProblem& p, int64_t rows,
                           const Target& target, bool in_turns, tile::Call& call) {
-  const auto add = [&](const char* name, int64_t value) {
-    call.shape.push_back({name, b.Arg(name, value)});
+  const auto add = [&](const ShapeMember& member, int64_t value) {
+    AddShapeMember(b, call, member, value);
   };
   const int64_t query_tiles = CeilDiv(p.queries, rows);
   const int64_t blocks =
       in_turns ? std::min(p.heads() * query_tiles, int64_t{target.multiprocessors}) : 0;
-  add("queries", p.queries);
-  add("keys", p.keys);
-  add("columns", p.width);
-  add("inner", p.inner);
-  add("batches", p.heads());
-  add("query_tiles", query_tiles);
+  add(attention::queries, p.queries);
+  add(attention::keys, p.keys);
+  add(attention::columns, p.width);
+  add(attention::inner, p.inner);
+  add(attention::batches, p.heads());
+  add(attention::query_tiles, query_tiles);
   const int64_t sharing = HeadsSharing(b.graph(), p.attention, p.attention.k, 3);
-  add("section", SectionOf(p, sharing, query_tiles, target, blocks));
+  add(attention::section, SectionOf(p, sharing, query_tiles, target, blocks));
   // Images that share a bias, or are of unequal lengths, of which each block is to have some.
   const bool shares = p.beside != graph::kAbsent && !IsOfEach(b.graph(), p, 4);
   const bool differ = in_turns && EndsInMemory(b.graph(), MasksOf(b.graph(), p.attention));
-  if (p.outer > 1 && (shares || differ)) add("images", p.outer);
+  if (p.outer > 1 && (shares || differ)) add(attention::images, p.outer);
   return p.heads() * query_tiles;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/kernel/attention_members.h"
 #include "compiler/machine/machine.h"
 
 namespace kiln::compiler {
@@ -22,22 +23,22 @@ Status CheckRegisters(const WgmmaTile& tile, int used, int width, const Register
 
 void AddWgmmaConfig(const AttentionProblem& problem, const WgmmaTile& tile,
                     const RegisterSplit& registers, const WgmmaLayout& layout, tile::Call& call) {
-  call.config = {{"kGroups", tile.groups},
-                 {"kKeys", tile.keys},
-                 {"kDepth", layout.depth},
-                 {"kWidth", layout.width},
-                 {"kStages", layout.stages},
-                 {"kBytes", layout.bytes},
-                 {"kPingPong", tile.ping_pong ? 1 : 0},
-                 {"kReads", problem.reads_by_place ? 1 : 0},
-                 {"kBeside", layout.has_beside ? 1 : 0},
-                 {"kBesideStages", layout.beside_stages},
-                 {"kBesideHeads", layout.beside_heads ? 1 : 0},
-                 {"kBesideImages", layout.beside_images ? 1 : 0},
-                 {"kProducerRegisters", registers.producer},
-                 {"kConsumerRegisters", registers.consumer},
-                 {"kF32", 0},
-                 {"kPackBf16", layout.packed == DType::kBF16 ? 1 : 0}};
+  call.config = {{attention::kGroups, tile.groups},
+                 {attention::kKeys, tile.keys},
+                 {attention::kDepth, layout.depth},
+                 {attention::kWidth, layout.width},
+                 {attention::kStages, layout.stages},
+                 {attention::kBytes, layout.bytes},
+                 {attention::kPingPong, tile.ping_pong ? 1 : 0},
+                 {attention::kReads, problem.reads_by_place ? 1 : 0},
+                 {attention::kBeside, layout.has_beside ? 1 : 0},
+                 {attention::kBesideStages, layout.beside_stages},
+                 {attention::kBesideHeads, layout.beside_heads ? 1 : 0},
+                 {attention::kBesideImages, layout.beside_images ? 1 : 0},
+                 {attention::kProducerRegisters, registers.producer},
+                 {attention::kConsumerRegisters, registers.consumer},
+                 {attention::kF32, 0},
+                 {attention::kPackBf16, layout.packed == DType::kBF16 ? 1 : 0}};
 }
 
 namespace {

@@ -23,6 +23,7 @@
 #include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
 #include "compiler/kernel/contract_members.h"
+#include "compiler/kernel/grouped_members.h"
 #include "compiler/kernel/kernel_builder.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/kernel/vectors.h"
@@ -122,18 +123,18 @@ class Schedule {
 
   void Shape(Call& call) {
     const int64_t tiles = plan_.tiles(tile_);
-    call.shape.push_back({"tiles", b_.Arg("tiles", tiles)});
+    AddShapeMember(b_, call, grouped::tiles, tiles);
     if (tile_.tail != 0) {
-      call.shape.push_back(
-          {"whole_tiles", b_.Arg("whole_tiles", tiles - plan_.shared_tiles(tile_, target_))});
-      call.shape.push_back({"shares", b_.Arg("shares", plan_.shares(tile_, target_))});
+      AddShapeMember(b_, call, grouped::whole_tiles, tiles - plan_.shared_tiles(tile_, target_));
+      AddShapeMember(b_, call, grouped::shares, plan_.shares(tile_, target_));
     }
     int64_t first = 0;
     for (size_t p = 0; p < plan_.products.size(); ++p) {
       const GroupedPlan::Product& product = plan_.products[p];
-      const auto add = [&](const char* member, const char* name, int64_t value) {
-        call.shape.push_back({fmt::format("products[{}].{}", p, member),
-                              b_.Arg(fmt::format("{}_{}", name, p), value)});
+      const auto add = [&](const ShapeMember& member, int64_t value, const char* part = "") {
+        const std::string at = fmt::format("products[{}].{}{}", p, member.name, part);
+        const char* second = std::string_view(part) == "[1]" ? "second_" : "";
+        AddShapeMember(call, {at}, b_.Arg(fmt::format("{}{}_{}", second, member.name, p), value));
       };
       const int64_t left = CeilDiv(product.rows, int64_t{tile_.left} * tile_.cluster),
                     right = CeilDiv(product.columns, int64_t{tile_.right});
@@ -142,13 +143,13 @@ class Schedule {
                    ? CeilDiv(product.parts[part].rows, int64_t{GroupedPlan::kDepth})
                    : 0;
       };
-      add("first_tile", "first_tile", first);
-      add("left_tiles", "left_tiles", left);
-      add("right_tiles", "right_tiles", right);
-      add("steps[0]", "steps", steps(0));
-      add("steps[1]", "second_steps", steps(1));
-      add("second_k", "second_k", product.parts.back().left_row);
-      add("is_summed", "is_summed", product.sums.empty() ? 0 : 1);
+      add(grouped::first_tile, first);
+      add(grouped::left_tiles, left);
+      add(grouped::right_tiles, right);
+      add(grouped::steps, steps(0), "[0]");
+      add(grouped::steps, steps(1), "[1]");
+      add(grouped::second_k, product.parts.back().left_row);
+      add(grouped::is_summed, product.sums.empty() ? 0 : 1);
       first += left * right;
     }
   }

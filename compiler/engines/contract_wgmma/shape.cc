@@ -4,6 +4,7 @@
 #include <string>
 
 #include "compiler/engines/contract_wgmma/kernel.h"
+#include "compiler/kernel/skeleton_call.h"
 #include "ir/scalar.h"
 
 namespace kiln::compiler {
@@ -25,7 +26,7 @@ class ShapeMembers {
 
  private:
   void One(const std::string& member, const std::string& name, int64_t value) {
-    call_.shape.push_back({member, b_.Arg(name, value)});
+    AddShapeMember(call_, {member}, b_.Arg(name, value));
   }
 
   KernelBuilder& b_;

@@ -27,6 +27,7 @@
 #include "compiler/engines/conv_halo/plan.h"
 #include "compiler/engines/engine_of.h"
 #include "compiler/engines/knob_types.h"
+#include "compiler/kernel/halo_members.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/kernel/vectors.h"
 #include "ir/graph/ops.h"
@@ -126,58 +127,60 @@ class Schedule {
   void Configure(Call& call) const {
     const RegisterSplit registers = kRegisters[plan_.groups()];
     call.config = {
-        {"kTileRows", g_.rows},
-        {"kTileWidth", g_.width},
-        {"kStrips", g_.is_strips ? 1 : 0},
-        {"kFilterH", plan_.filter_h},
-        {"kFilterW", plan_.filter_w},
-        {"kDilationH", plan_.dilation_h},
-        {"kDilationW", plan_.dilation_w},
-        {"kColumns", g_.columns},
-        {"kProducerRegisters", registers.producer},
-        {"kConsumerRegisters", registers.consumer},
+        {halo::kTileRows, g_.rows},
+        {halo::kTileWidth, g_.width},
+        {halo::kStrips, g_.is_strips ? 1 : 0},
+        {halo::kFilterH, plan_.filter_h},
+        {halo::kFilterW, plan_.filter_w},
+        {halo::kDilationH, plan_.dilation_h},
+        {halo::kDilationW, plan_.dilation_w},
+        {halo::kColumns, g_.columns},
+        {halo::kProducerRegisters, registers.producer},
+        {halo::kConsumerRegisters, registers.consumer},
     };
-    const auto add = [&](const char* name, int64_t value) { call.config.push_back({name, value}); };
-    add("kFilterD", plan_.filter_d);
-    add("kDilationD", plan_.dilation_d);
+    const auto add = [&](const ConfigMember& member, int64_t value) {
+      call.config.push_back({member, value});
+    };
+    add(halo::kFilterD, plan_.filter_d);
+    add(halo::kDilationD, plan_.dilation_d);
     if (plan_.is_wgrad) {
-      add("kStages", g_.buffers);
-      add("kGroups", plan_.wgrad_groups);
-      add("kTapsOfWgmma", g_.columns / 64);
+      add(halo::kStages, g_.buffers);
+      add(halo::kGroups, plan_.wgrad_groups);
+      add(halo::kTapsOfWgmma, g_.columns / 64);
       return;
     }
-    add("kWeightRows", plan_.weight_rows());
-    add("kWeightBarriers", plan_.is_deep ? 2 * kDeepWeightRows : 1);
-    add("kBuffers", g_.buffers);
-    add("kBufferBytes", g_.buffer_bytes);
-    add("kFull", static_cast<int64_t>(plan_.full.size()));
-    add("kOutBytes", g_.out_bytes);
-    add("kRowBytes", plan_.row_bytes);
-    add("kSteps", g_.steps);
-    add("kMirrored", plan_.is_mirrored ? 1 : 0);
+    add(halo::kWeightRows, plan_.weight_rows());
+    add(halo::kWeightBarriers, plan_.is_deep ? 2 * kDeepWeightRows : 1);
+    add(halo::kBuffers, g_.buffers);
+    add(halo::kBufferBytes, g_.buffer_bytes);
+    add(halo::kFull, static_cast<int64_t>(plan_.full.size()));
+    add(halo::kOutBytes, g_.out_bytes);
+    add(halo::kRowBytes, plan_.row_bytes);
+    add(halo::kSteps, g_.steps);
+    add(halo::kMirrored, plan_.is_mirrored ? 1 : 0);
   }
 
   void Shape(Call& call) {
-    const auto add = [&](const std::string& name, int64_t value) {
-      call.shape.push_back({name, b_.Arg(name, value)});
+    const auto add = [&](const ShapeMember& member, int64_t value) {
+      AddShapeMember(b_, call, member, value);
     };
-    add("left_tiles", plan_.left_tiles());
+    add(halo::left_tiles, plan_.left_tiles());
     if (plan_.is_wgrad) {
-      add("panels", plan_.panels());
-      add("sets", plan_.sets());
+      add(halo::panels, plan_.panels());
+      add(halo::sets, plan_.sets());
     } else {
-      add("places_h", plan_.places_h);
-      add("places_w", plan_.places_w);
+      add(halo::places_h, plan_.places_h);
+      add(halo::places_w, plan_.places_w);
     }
-    add("images", plan_.images);
-    add("strips_h", g_.strips_h);
-    add("strips_w", g_.strips_w);
-    add("low_h", plan_.low_h);
-    add("low_w", plan_.low_w);
+    add(halo::images, plan_.images);
+    add(halo::strips_h, g_.strips_h);
+    add(halo::strips_w, g_.strips_w);
+    add(halo::low_h, plan_.low_h);
+    add(halo::low_w, plan_.low_w);
     if (!plan_.is_deep) return;
-    add("depth", plan_.places_d);
-    add("in_depth", plan_.in_depth);
-    add("low_d", plan_.low_d);
+    add(halo::depth, plan_.places_d);
+    add(halo::in_depth, plan_.in_depth);
+    add(halo::low_d, plan_.low_d);
   }
 
   void FpropOrDgrad(Call& call) {
@@ -191,7 +194,7 @@ class Schedule {
       for (size_t i = 0; i < plan_.full.size(); ++i)
         call.maps.push_back(b_.Map("full_map", plan_.full[i], plan_.full_maps[i]));
       if (!plan_.full.empty())
-        call.config.push_back({"kFullBf16", Bf16Mask(group_.graph, plan_.full)});
+        call.config.push_back({halo::kFullBf16, Bf16Mask(group_.graph, plan_.full)});
       AddRowFunctions(b_, epilogue, Bf16Mask(group_.graph, {y}), call, {},
                       static_cast<int>(plan_.full.size()));
       return;

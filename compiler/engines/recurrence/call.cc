@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/engines/recurrence/functions.h"
+#include "compiler/kernel/skeleton_call.h"
 #include "compiler/kernel/vectors.h"
 #include "ir/graph/ops.h"
 
@@ -45,47 +46,50 @@ void AddRecurrenceZeroes(const Group& group, const Target& target, const std::st
 
 void AddRecurrenceNumbers(KernelBuilder& b, const RecurrenceShape& shape,
                           const RecurrenceNumbers& numbers, tile::Call& call) {
-  const auto number = [&](const char* name, int64_t value) {
-    call.shape.push_back({name, b.Arg(name, value)});
+  const auto number = [&](const ShapeMember& member, int64_t value) {
+    AddShapeMember(b, call, member, value);
   };
-  number("steps", shape.steps);
-  number("batch", shape.batch);
-  number("units", shape.hidden);
-  number("depth", numbers.depth);
-  number("pitch", numbers.pitch);
-  number("parts", numbers.parts);
-  number("groups", numbers.groups);
-  number("first_groups", numbers.first_groups);
-  number("directions", shape.directions);
+  number(recurrence::steps, shape.steps);
+  number(recurrence::batch, shape.batch);
+  number(recurrence::units, shape.hidden);
+  number(recurrence::depth, numbers.depth);
+  number(recurrence::pitch, numbers.pitch);
+  number(recurrence::parts, numbers.parts);
+  number(recurrence::groups, numbers.groups);
+  number(recurrence::first_groups, numbers.first_groups);
+  number(recurrence::directions, shape.directions);
   if (!shape.attrs.clip) return;
-  call.shape.push_back({"clip_low", tile::Float(shape.attrs.clip_lower)});
-  call.shape.push_back({"clip_high", tile::Float(shape.attrs.clip_upper)});
+  AddShapeMember(call, recurrence::clip_low, tile::Float(shape.attrs.clip_lower));
+  AddShapeMember(call, recurrence::clip_high, tile::Float(shape.attrs.clip_upper));
 }
 
-void AddRecurrenceProduct(const RecurrenceProduct& p, const char* prefix, tile::Call& call) {
-  const std::pair<const char*, int> constants[] = {
-      {"Units", p.units},   {"RowTiles", p.row_tiles}, {"RowWarps", p.row_warps},
-      {"Chunks", p.chunks}, {"Held", p.held},          {"InShared", p.in_shared},
-      {"Stages", p.stages}, {"Pass", p.pass},          {"Ahead", p.ahead}};
-  for (const auto& [name, value] : constants)
-    call.config.push_back({fmt::format("{}{}", prefix, name), value});
+void AddRecurrenceProduct(const RecurrenceProduct& p, ConfigMember ProductMember::* which,
+                          tile::Call& call) {
+  const std::pair<ProductMember, int> constants[] = {
+      {recurrence::Units, p.units},        {recurrence::RowTiles, p.row_tiles},
+      {recurrence::RowWarps, p.row_warps}, {recurrence::Chunks, p.chunks},
+      {recurrence::Held, p.held},          {recurrence::InShared, p.in_shared},
+      {recurrence::Stages, p.stages},      {recurrence::Pass, p.pass},
+      {recurrence::Ahead, p.ahead}};
+  for (const auto& [member, value] : constants) call.config.push_back({member.*which, value});
 }
 
 void AddRecurrenceConfig(const KernelBuilder& b, const RecurrencePlan& p, tile::Call& call) {
   const RecurrenceShape& shape = p.shape;
-  call.config = {{"kGradient", shape.is_grad ? 1 : 0},
-                 {"kCell", static_cast<int64_t>(shape.attrs.cell)},
-                 {"kClips", RecurrenceClips(shape)},
-                 {"kType", TypeNumber(p)},
-                 {"kGates", p.of_units().gates},
-                 {"kColumnTiles", p.columns / 8},
-                 {"kWarps", p.warps},
-                 {"kNumbered", p.numbered ? 1 : 0},
-                 {"kClustered", p.clustered ? 1 : 0},
-                 {"kValuesAreStates", RecurrenceValueType(b.graph(), shape) == shape.type ? 1 : 0},
-                 {"kProjected", shape.is_projected ? 1 : 0},
-                 {"kStack", shape.stages > 1 ? 1 : 0}};
-  AddRecurrenceProduct(p.of_units(), "k", call);
+  call.config = {
+      {recurrence::kGradient, shape.is_grad ? 1 : 0},
+      {recurrence::kCell, static_cast<int64_t>(shape.attrs.cell)},
+      {recurrence::kClips, RecurrenceClips(shape)},
+      {recurrence::kType, TypeNumber(p)},
+      {recurrence::kGates, p.of_units().gates},
+      {recurrence::kColumnTiles, p.columns / 8},
+      {recurrence::kWarps, p.warps},
+      {recurrence::kNumbered, p.numbered ? 1 : 0},
+      {recurrence::kClustered, p.clustered ? 1 : 0},
+      {recurrence::kValuesAreStates, RecurrenceValueType(b.graph(), shape) == shape.type ? 1 : 0},
+      {recurrence::kProjected, shape.is_projected ? 1 : 0},
+      {recurrence::kStack, shape.stages > 1 ? 1 : 0}};
+  AddRecurrenceProduct(p.of_units(), &ProductMember::units, call);
 }
 
 int64_t RecurrenceClips(const RecurrenceShape& shape) {

@@ -7,6 +7,7 @@
 #include "compiler/engines/recurrence/loop.h"
 #include "compiler/engines/recurrence/plan.h"
 #include "compiler/kernel/kernel_builder.h"
+#include "compiler/kernel/recurrence_members.h"
 
 namespace kiln::compiler {
 
@@ -24,9 +25,11 @@ struct RecurrenceNumbers {
 };
 void AddRecurrenceNumbers(KernelBuilder& b, const RecurrenceShape& shape,
                           const RecurrenceNumbers& numbers, tile::Call& call);
-// Constants of recurrence_sm80.cuh: how blocks make a product, `prefix` begins the names; and all
-// of a loop, with those of its first product.
-void AddRecurrenceProduct(const RecurrenceProduct& p, const char* prefix, tile::Call& call);
+// Constants of recurrence_sm80.cuh: how blocks make a product, `which` names it; and all of a loop,
+// with those of its first product.
+using recurrence::ProductMember;
+void AddRecurrenceProduct(const RecurrenceProduct& p, ConfigMember ProductMember::* which,
+                          tile::Call& call);
 void AddRecurrenceConfig(const KernelBuilder& b, const RecurrencePlan& p, tile::Call& call);
 // The value of recurrence_cell's kClips.
 int64_t RecurrenceClips(const RecurrenceShape& shape);

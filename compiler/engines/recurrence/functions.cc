@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "compiler/kernel/recurrence_members.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/kernel/vectors.h"
 #include "compiler/patterns/memory_view.h"
@@ -63,7 +64,7 @@ void RecurrenceFunctions::Add(Call& call) {
                   of_gates ? shape_.blocks.gates * shape_.hidden : shape_.projected, hidden_};
   };
   const bool is_turned = of_gates && IsTurned(matrix);
-  call.config.push_back({"kTurned", is_turned ? 1 : 0});
+  call.config.push_back({recurrence::kTurned, is_turned ? 1 : 0});
   AddWeight(call, "weight", matrix, is_turned);
   AddStates(call, {"before", "after", {!shape_.is_projected, is_lstm}, is_lstm ? 2 : 1});
   AddFixed(call);

@@ -29,6 +29,7 @@
 #include "compiler/engines/recurrence/call.h"
 #include "compiler/engines/recurrence/functions.h"
 #include "compiler/engines/recurrence/plan.h"
+#include "compiler/kernel/recurrence_members.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/kernel/vectors.h"
 #include "compiler/machine/machine.h"
@@ -72,12 +73,12 @@ void AddNumbers(KernelBuilder& b, const RecurrencePlan& p, Call& call) {
                         .first_groups = p.first_groups},
                        call);
   if (!shape.is_projected) return;
-  const auto number = [&](const char* name, int64_t value) {
-    call.shape.push_back({name, b.Arg(name, value)});
+  const auto number = [&](const ShapeMember& member, int64_t value) {
+    AddShapeMember(b, call, member, value);
   };
-  number("projected_units", shape.projected);
-  number("projected_depth", p.products[1].depth);
-  number("projected_pitch", p.products[1].pitch());
+  number(recurrence::projected_units, shape.projected);
+  number(recurrence::projected_depth, p.products[1].depth);
+  number(recurrence::projected_pitch, p.products[1].pitch());
 }
 
 std::string Placed(const RecurrenceProduct& p) {
@@ -104,7 +105,7 @@ void AddLoop(const Group& group, const Target& target, const RecurrencePlan& p, 
             .maps = {},
             .buffers = {memory, exchange, streamed, counters}};
   AddRecurrenceConfig(b, p, call);
-  if (shape.is_projected) AddRecurrenceProduct(p.products[1], "kProjected", call);
+  if (shape.is_projected) AddRecurrenceProduct(p.products[1], &ProductMember::projected, call);
   AddNumbers(b, p, call);
   RecurrenceFunctions(b, shape).Add(call);
   Block shared;

@@ -26,6 +26,7 @@
 #include "compiler/engines/recurrence/call.h"
 #include "compiler/engines/recurrence/functions.h"
 #include "compiler/engines/recurrence/sm90_plan.h"
+#include "compiler/kernel/recurrence_members.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/kernel/vectors.h"
 #include "compiler/machine/machine.h"
@@ -61,23 +62,24 @@ Call CallOf(KernelBuilder& b, const RecurrenceRingPlan& p) {
                   b.Scratch(kCounters, DType::kI32, false)}};
   call.wgmma = {.columns = p.rows(), .type = shape.type, .right_type = shape.type};
   call.shared_bytes = p.shared_bytes();
-  call.config = {{"kGradient", shape.is_grad ? 1 : 0},
-                 {"kCell", static_cast<int64_t>(shape.attrs.cell)},
-                 {"kClips", RecurrenceClips(shape)},
-                 {"kType", TypeNumber(shape.type)},
-                 {"kGates", p.gates},
-                 {"kValuesAreStates", RecurrenceValueType(b.graph(), shape) == shape.type ? 1 : 0},
-                 {"kProjected", 0},
-                 {"kUnits", p.units},
-                 {"kRows", p.rows()},
-                 {"kTiles", p.tiles()},
-                 {"kSplit", p.split},
-                 {"kChunks", p.chunks},
-                 {"kResident", p.resident},
-                 {"kStages", p.stages},
-                 {"kKeeps", KeepsResults(p)  ? 2
-                            : p.keeps_values ? 1
-                                             : 0}};
+  call.config = {
+      {recurrence::kGradient, shape.is_grad ? 1 : 0},
+      {recurrence::kCell, static_cast<int64_t>(shape.attrs.cell)},
+      {recurrence::kClips, RecurrenceClips(shape)},
+      {recurrence::kType, TypeNumber(shape.type)},
+      {recurrence::kGates, p.gates},
+      {recurrence::kValuesAreStates, RecurrenceValueType(b.graph(), shape) == shape.type ? 1 : 0},
+      {recurrence::kProjected, 0},
+      {recurrence::kUnits, p.units},
+      {recurrence::kRows, p.rows()},
+      {recurrence::kTiles, p.tiles()},
+      {recurrence::kSplit, p.split},
+      {recurrence::kChunks, p.chunks},
+      {recurrence::kResident, p.resident},
+      {recurrence::kStages, p.stages},
+      {recurrence::kKeeps, KeepsResults(p)  ? 2
+                           : p.keeps_values ? 1
+                                            : 0}};
   AddRecurrenceNumbers(b, shape,
                        {.depth = p.depth,
                         .pitch = p.pitch(),

@@ -25,6 +25,7 @@
 #include "compiler/engines/recurrence/functions.h"
 #include "compiler/engines/recurrence/plan.h"
 #include "compiler/engines/recurrence/sm90_plan.h"
+#include "compiler/kernel/recurrence_members.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/kernel/vectors.h"
 #include "compiler/machine/machine.h"
@@ -113,9 +114,9 @@ void AddLoop(const Group& group, const Target& target, const Problem& problem,
   Call call{
       .skeleton = "recurrence_stack_sm80", .maps = {}, .buffers = {memory, exchange, counters, up}};
   AddRecurrenceConfig(b, p, call);
-  call.config.push_back({"kScales", Scales(problem.stack) ? 1 : 0});
-  call.config.push_back({"kFetches", p.products[1].fetched_registers() > 0 ? 1 : 0});
-  AddRecurrenceProduct(p.products[1], "kBelow", call);
+  call.config.push_back({recurrence::kScales, Scales(problem.stack) ? 1 : 0});
+  call.config.push_back({recurrence::kFetches, p.products[1].fetched_registers() > 0 ? 1 : 0});
+  AddRecurrenceProduct(p.products[1], &ProductMember::below, call);
   AddRecurrenceNumbers(b, shape,
                        {.depth = p.of_units().depth,
                         .pitch = p.exchange_pitch(),
@@ -123,9 +124,9 @@ void AddLoop(const Group& group, const Target& target, const Problem& problem,
                         .groups = p.groups,
                         .first_groups = p.first_groups},
                        call);
-  call.shape.push_back({"below_depth", b.Arg("below_depth", p.products[1].depth)});
-  call.shape.push_back({"below_pitch", b.Arg("below_pitch", p.products[1].pitch())});
-  call.shape.push_back({"ask_every", b.Arg("ask_every", p.ask_every())});
+  AddShapeMember(b, call, recurrence::below_depth, p.products[1].depth);
+  AddShapeMember(b, call, recurrence::below_pitch, p.products[1].pitch());
+  AddShapeMember(b, call, recurrence::ask_every, p.ask_every());
   RecurrenceFunctions(b, shape, &problem.stack).Add(call);
   Block shared;
   shared.push_back({tile::Alloc{memory, DType::kF32, tile::Space::kShared, p.shared_bytes() / 4}});

@@ -26,6 +26,7 @@
 #include "compiler/engines/recurrence/call.h"
 #include "compiler/engines/recurrence/functions.h"
 #include "compiler/engines/recurrence/loop.h"
+#include "compiler/kernel/recurrence_members.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/machine/machine.h"
 #include "compiler/patterns/memory_view.h"
@@ -146,17 +147,18 @@ Lowered CellsOf(const Group& group, const Target& target, const StepsPlan& plan)
       .maps = {},
       .buffers = {b.Scratch(kExchange, shape.type, false), b.Scratch(kSums, DType::kF32, false),
                   b.Scratch(kStates, DType::kF32, false)}};
-  call.config = {{"kGradient", shape.is_grad ? 1 : 0},
-                 {"kCell", static_cast<int64_t>(shape.attrs.cell)},
-                 {"kClips", RecurrenceClips(shape)},
-                 {"kGates", shape.is_grad ? 1 : shape.blocks.gates},
-                 {"kValuesAreStates", RecurrenceValueType(b.graph(), shape) == shape.type ? 1 : 0},
-                 {"kProjected", 0},
-                 {"kThreads", kThreads}};
+  call.config = {
+      {recurrence::kGradient, shape.is_grad ? 1 : 0},
+      {recurrence::kCell, static_cast<int64_t>(shape.attrs.cell)},
+      {recurrence::kClips, RecurrenceClips(shape)},
+      {recurrence::kGates, shape.is_grad ? 1 : shape.blocks.gates},
+      {recurrence::kValuesAreStates, RecurrenceValueType(b.graph(), shape) == shape.type ? 1 : 0},
+      {recurrence::kProjected, 0},
+      {recurrence::kThreads, kThreads}};
   AddRecurrenceNumbers(
       b, shape,
       {.depth = plan.depth, .pitch = plan.depth, .parts = 1, .groups = 1, .first_groups = 1}, call);
-  call.shape.push_back({"round", b.Arg("round", -1)});
+  AddShapeMember(b, call, recurrence::round, -1);
   RecurrenceFunctions(b, shape).Add(call);
   const int64_t blocks = CeilDiv(plan.elements(), int64_t{kThreads});
   Lowered lowered;

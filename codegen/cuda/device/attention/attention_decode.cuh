@@ -36,11 +36,10 @@
 #include "codegen/cuda/device/ptx/copy_async.cuh"
 
 struct attention_decode_shape {
-  int queries, keys;  // of a head
-  int columns;        // of v and the result
-  int sharing;        // heads of a unit
-  int row_tiles;      // of a unit
-  int splits;
+#define NUMBER(name) int name;
+#define FORWARD_NUMBER(name) int name;
+#define DECODE_NUMBER(name) int name;
+#include "codegen/cuda/device/attention/attention.def"
 };
 
 // A function of scores, by rows of a unit instead of a head's: `head` is the unit's first.

@@ -17,17 +17,12 @@
 // so that who waits for its turn waits for one that runs, even if some blocks of the grid have not
 // started. All turns are 0 at the start.
 struct attention_grad_shape {
-  int queries, keys;
-  int inner;    // heads of k and v of one image; where these have not as many, pairs of them
-  int parts;    // with kParts: that the heads of q of each are divided into, with own tiles
-  int batches;  // parts of all heads; "head" is the number of one below
-  int group;    // heads of q for each of them
-  int key_tiles, query_tiles;
-  int section;   // heads whose q and dy stay in L2 together
-  int key_sums;  // with kParts: blocks of dk among `part_sums`, before those of dv
-  int key_pairs = 1, value_pairs = 1;  // pairs that share a head of k, of v
-  int images;                          // with kImagesFirst
-  int sum_rows, sum_columns;           // of a head of q among sums of f32, that lie as rows
+#define NUMBER(name) int name;
+#define TILES_NUMBER(name) int name;
+#define TILES_INT(name, value) int name = value;
+#define GRAD_NUMBER(name) int name;
+#define GRAD_INT(name, value) int name = value;
+#include "codegen/cuda/device/attention/attention.def"
 };
 
 // Keys from first to end are those that some row of the heads that share a head of k and v sees:

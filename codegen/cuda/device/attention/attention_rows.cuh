@@ -65,15 +65,12 @@
 #include "codegen/cuda/device/numbers/philox.cuh"
 
 struct attention_shape {
-  int queries, keys;
-  int columns;         // of v and the result
-  int inner, batches;  // heads of one image (inner dim), of all
-  int query_tiles;     // of one head
-  int section;         // heads whose k and v stay in L2 together
-  int images = 1;      // whose heads of one number come one after another: they share a bias, or
-                       // each block is to have some of each, whose lengths differ
-  // Batch (outer, inner) of an operand is that of the result divided by these.
-  int q_outer = 1, q_inner = 1, k_outer = 1, k_inner = 1, v_outer = 1, v_inner = 1;
+#define NUMBER(name) int name;
+#define FORWARD_NUMBER(name) int name;
+#define TILES_NUMBER(name) int name;
+#define TILES_INT(name, value) int name = value;
+#define SHARED_INT(name, value) int name = value;
+#include "codegen/cuda/device/attention/attention.def"
 };
 
 // A tile is kRows queries of one head, blocks have kKeys keys.

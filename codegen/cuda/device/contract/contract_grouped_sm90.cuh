@@ -29,14 +29,14 @@
 #include "codegen/cuda/device/ptx/wgmma.cuh"
 
 struct grouped_product {
-  int first_tile, left_tiles, right_tiles;  // left ones counted in clusters
-  int steps[2];                             // along k, of the parts
-  int second_k;                             // where the second part begins in its left operand
-  int is_summed;
+#define PRODUCT_NUMBER(name) int name;
+#define PRODUCT_PAIR(name) int name[2];
+#include "codegen/cuda/device/contract/contract_grouped.def"
 };
 struct contract_grouped_shape {
-  int tiles, whole_tiles;  // those that one block makes, and what stands behind: shared tiles
-  int shares = 1;          // of a shared tile
+#define NUMBER(name) int name;
+#define INT(name, value) int name = value;
+#include "codegen/cuda/device/contract/contract_grouped.def"
   grouped_product products[16];
 };
 

@@ -21,8 +21,8 @@
 #include "codegen/cuda/device/ptx/wgmma.cuh"
 
 struct conv_halo_deep_shape : conv_halo_shape {
-  int depth = 1, in_depth = 1;  // of the result, of what is read
-  int low_d = 0;                // place → plane of its first tap
+#define DEPTH_INT(name, value) int name = value;
+#include "codegen/cuda/device/conv/conv_halo.def"
 };
 
 template <class C>

@@ -28,10 +28,9 @@
 #include "codegen/cuda/device/ptx/wgmma.cuh"
 
 struct conv_halo_shape {
-  int left_tiles = 1;
-  int images = 1, places_h = 1, places_w = 1;  // of the result
-  int strips_h = 1, strips_w = 1;              // tiles of an image
-  int low_h = 0, low_w = 0;                    // place → coordinate of its first tap
+#define INT(name, value) int name = value;
+#define PLACES_INT(name, value) int name = value;
+#include "codegen/cuda/device/conv/conv_halo.def"
 };
 
 template <class C>

@@ -19,11 +19,10 @@
 #include "codegen/cuda/device/ptx/wgmma.cuh"
 
 struct wgrad_halo_shape {
-  int left_tiles = 1, panels = 1, sets = 1;  // of filters, of channels, of filter rows
-  int images = 1;
-  int depth = 1, in_depth = 1;          // of dy, of x
-  int strips_h = 1, strips_w = 1;       // tiles of a plane
-  int low_d = 0, low_h = 0, low_w = 0;  // place of dy → coordinate of its first tap in x
+#define INT(name, value) int name = value;
+#define DEPTH_INT(name, value) int name = value;
+#define WGRAD_INT(name, value) int name = value;
+#include "codegen/cuda/device/conv/conv_halo.def"
 };
 
 template <class C>

@@ -36,8 +36,8 @@
 #include "codegen/cuda/device/recurrence/recurrence_sm80.cuh"
 
 struct recurrence_stack_shape : recurrence_shape {
-  int below_depth, below_pitch;
-  int ask_every;  // steps that a stage waits for at a time
+#define STACK_NUMBER(name) int name;
+#include "codegen/cuda/device/recurrence/recurrence.def"
 };
 
 template <class C>

@@ -17,7 +17,8 @@
 #include "codegen/cuda/device/recurrence/recurrence_shape.cuh"
 
 struct recurrence_step_shape : recurrence_shape {
-  int round;
+#define STEP_NUMBER(name) int name;
+#include "codegen/cuda/device/recurrence/recurrence.def"
 };
 
 template <class C, class T, class Length, class Weight, class Before, class Fixed, class Read,
