@@ -1,6 +1,8 @@
 #include "compiler/passes/decompose.h"
 
 #include <algorithm>
+#include <concepts>
+#include <iterator>
 #include <utility>
 
 #include "compiler/passes/decompose_parts.h"
@@ -345,6 +347,52 @@ void DecomposeReshape(Graph& g, Node node) {
              .name = ""});
 }
 
+namespace {
+
+using Rule = void (*)(Graph&, Node&&, const PassContext&);
+
+template <auto kWrite>
+void Apply(Graph& g, Node&& node, const PassContext& context) {
+  if constexpr (std::invocable<decltype(kWrite), Graph&, Node, const PassContext&>)
+    kWrite(g, std::move(node), context);
+  else
+    kWrite(g, std::move(node));
+}
+
+// How each composite operation is written; all others are primitives already.
+constexpr std::pair<GraphOp, Rule> kRules[] = {
+    {GraphOp::kPointwise, Apply<DecomposePointwise>},
+    {GraphOp::kReduction, Apply<DecomposeReduction>},
+    {GraphOp::kGenStats, Apply<DecomposeGenStats>},
+    {GraphOp::kBnFinalize, Apply<DecomposeBnFinalize>},
+    {GraphOp::kBnBwdWeights, Apply<DecomposeBnBwdWeights>},
+    {GraphOp::kNormForward, Apply<DecomposeNormForward>},
+    {GraphOp::kNormBackward, Apply<DecomposeNormBackward>},
+    {GraphOp::kBlockScaleDequantize, Apply<DecomposeBlockScaleDequantize>},
+    {GraphOp::kBlockScaleQuantize, Apply<DecomposeBlockScaleQuantize>},
+    {GraphOp::kSdpaFwd, Apply<DecomposeSdpaFwd>},
+    {GraphOp::kSdpaBwd, Apply<DecomposeSdpaBwd>},
+    {GraphOp::kRaggedLoad, Apply<DecomposeRaggedLoad>},
+    {GraphOp::kRaggedStore, Apply<DecomposeRaggedStore>},
+    {GraphOp::kPagedCacheLoad, Apply<DecomposePagedCacheLoad>},
+    {GraphOp::kConvFprop, Apply<DecomposeConv>},
+    {GraphOp::kConvDgrad, Apply<DecomposeConv>},
+    {GraphOp::kConvWgrad, Apply<DecomposeConv>},
+    {GraphOp::kRng, Apply<DecomposeRng>},
+    {GraphOp::kExpandBandMatrix, Apply<DecomposeExpandBandMatrix>},
+    {GraphOp::kContractBandMatrix, Apply<DecomposeContractBandMatrix>},
+    {GraphOp::kMoeGroupedMatmul, Apply<DecomposeMoeGroupedMatmul>},
+    {GraphOp::kRnnForward, Apply<DecomposeRnnForward>},
+    {GraphOp::kRnnBackwardData, Apply<DecomposeRnnBackwardData>},
+    {GraphOp::kRnnBackwardWeights, Apply<DecomposeRnnBackwardWeights>},
+    {GraphOp::kResampleFwd, Apply<DecomposeResample>},
+    {GraphOp::kResampleBwd, Apply<DecomposeResample>},
+    {GraphOp::kReshape, Apply<DecomposeReshape>},
+    {GraphOp::kMatmul, Apply<DecomposeMatmul>},
+};
+
+}  // namespace
+
 Result<bool> Decompose(Module& module, const PassContext& context) {
   Graph& g = module.graph;
   std::vector<Node> nodes = std::exchange(g.nodes, {});
@@ -352,89 +400,11 @@ Result<bool> Decompose(Module& module, const PassContext& context) {
   for (Node& node : nodes) {
     const size_t before = g.nodes.size();
     const GraphOp op = node.op;
-    switch (op) {
-      case GraphOp::kPointwise:
-        DecomposePointwise(g, node);
-        break;
-      case GraphOp::kReduction:
-        DecomposeReduction(g, node);
-        break;
-      case GraphOp::kGenStats:
-        DecomposeGenStats(g, node);
-        break;
-      case GraphOp::kBnFinalize:
-        DecomposeBnFinalize(g, node);
-        break;
-      case GraphOp::kBnBwdWeights:
-        DecomposeBnBwdWeights(g, node);
-        break;
-      case GraphOp::kNormForward:
-        DecomposeNormForward(g, node);
-        break;
-      case GraphOp::kNormBackward:
-        DecomposeNormBackward(g, node);
-        break;
-      case GraphOp::kBlockScaleDequantize:
-        DecomposeBlockScaleDequantize(g, node);
-        break;
-      case GraphOp::kBlockScaleQuantize:
-        DecomposeBlockScaleQuantize(g, node);
-        break;
-      case GraphOp::kSdpaFwd:
-        DecomposeSdpaFwd(g, node);
-        break;
-      case GraphOp::kSdpaBwd:
-        DecomposeSdpaBwd(g, node);
-        break;
-      case GraphOp::kRaggedLoad:
-        DecomposeRaggedLoad(g, node);
-        break;
-      case GraphOp::kRaggedStore:
-        DecomposeRaggedStore(g, node);
-        break;
-      case GraphOp::kPagedCacheLoad:
-        DecomposePagedCacheLoad(g, node);
-        break;
-      case GraphOp::kConvFprop:
-      case GraphOp::kConvDgrad:
-      case GraphOp::kConvWgrad:
-        DecomposeConv(g, std::move(node));
-        break;
-      case GraphOp::kRng:
-        DecomposeRng(g, node);
-        break;
-      case GraphOp::kExpandBandMatrix:
-        DecomposeExpandBandMatrix(g, node);
-        break;
-      case GraphOp::kContractBandMatrix:
-        DecomposeContractBandMatrix(g, node);
-        break;
-      case GraphOp::kMoeGroupedMatmul:
-        DecomposeMoeGroupedMatmul(g, node);
-        break;
-      case GraphOp::kRnnForward:
-        DecomposeRnnForward(g, node);
-        break;
-      case GraphOp::kRnnBackwardData:
-        DecomposeRnnBackwardData(g, node);
-        break;
-      case GraphOp::kRnnBackwardWeights:
-        DecomposeRnnBackwardWeights(g, node, context);
-        break;
-      case GraphOp::kResampleFwd:
-      case GraphOp::kResampleBwd:
-        DecomposeResample(g, std::move(node));
-        break;
-      case GraphOp::kReshape:
-        DecomposeReshape(g, std::move(node));
-        break;
-      case GraphOp::kMatmul:
-        DecomposeMatmul(g, std::move(node));
-        break;
-      default:
-        g.AddNode(std::move(node));
-        break;
-    }
+    const auto* rule = std::ranges::find(kRules, op, &std::pair<GraphOp, Rule>::first);
+    if (rule != std::end(kRules))
+      rule->second(g, std::move(node), context);
+    else
+      g.AddNode(std::move(node));
     changed |= g.nodes.size() != before + 1 || g.nodes.back().op != op;
   }
   module.form = Form::kPrimitive;

@@ -27,7 +27,16 @@ class RnnWriter {
         directions_(graph::DirectionsOf(a_)),
         gates_(graph::BlocksOf(a_.cell).gates) {}
 
- protected:
+  graph::Graph& g() { return g_; }
+  const graph::RnnAttrs& a() const { return a_; }
+  DType type() const { return type_; }
+  PrimitiveWriter& w() { return w_; }          // in the compute type
+  PrimitiveWriter& index() { return index_; }  // of places
+  graph::TensorId lengths() const { return lengths_; }
+  const graph::RnnExtents& e() const { return e_; }
+  int64_t directions() const { return directions_; }
+  int64_t gates() const { return gates_; }
+  int64_t input() const { return input_; }
   int64_t rows() const { return e_.steps * e_.batch; }
   int64_t columns() const { return directions_ * gates_ * a_.hidden; }
   int64_t y_width() const { return directions_ * a_.projected; }
@@ -204,6 +213,7 @@ class RnnWriter {
     return w_.Mul(mask, w_.Number(scale));
   }
 
+ protected:
   graph::Graph& g_;
   const graph::RnnAttrs a_;
   const DType type_;

@@ -27,7 +27,8 @@ _DESCRIPTORS = ("api/legacy/functions.h", "api/legacy/descriptors")
 _CODEGEN = ("codegen", "codegen/cuda")
 # Rows that engines and device code agree on.
 _MEMBERS = tuple(f"codegen/cuda/device/{name}.def" for name in (
-    "contract/contract_sm90", "contract/contract_grouped", "conv/conv_halo", "recurrence/recurrence", "attention/attention"))
+    "contract/contract_sm90", "contract/contract_grouped", "conv/conv_halo", "recurrence/recurrence", "attention/attention",
+    "peers/peers"))
 _MODULE = ("compiler/module.h", "compiler/pass.h", "compiler/lowered.h", "compiler/group_limits.h")
 _ENGINE = tuple(f"compiler/engines/{name}" for name in ("engine.h", "engine.cc", "engine_of.h", "knob_types.h"))
 # The kit that every engine is made with.

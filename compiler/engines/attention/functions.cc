@@ -212,6 +212,108 @@ void AddFactor(KernelBuilder& b, TensorId scores, const std::optional<ScoreFacto
   call.functions.push_back(std::move(f));
 }
 
+namespace {
+
+// The head whose limits are written, where its values are, and the rows that they are for.
+struct LimitsOf {
+  KernelBuilder& b;
+  Block& out;
+  ValueScope& values;
+  const Index& at;   // the head's first score
+  Expr first, last;  // rows
+};
+
+Expr ValueOf(LimitsOf head, TensorId id) {
+  return head.values.Value(id, BroadcastIndex(head.b, head.b.graph()[id], head.at));
+}
+
+// `sign` times the sum of a bound's offsets.
+Shift ShiftOf(LimitsOf head, const IndexBound& bound, int sign) {
+  const graph::Graph& g = head.b.graph();
+  const bool is_float = std::ranges::any_of(
+      bound.offsets, [&](const IndexBound::Offset& o) { return IsFloat(g[o.tensor].dtype); });
+  Expr sum = is_float ? tile::Float(0) : tile::Int(0, DType::kI64);
+  for (const IndexBound::Offset& o : bound.offsets) {
+    const Expr term = tile::Cast(sum->type, ValueOf(head, o.tensor));
+    sum = o.sign * sign > 0 ? sum + term : sum - term;
+  }
+  sum = head.b.Let(head.out, "shift", sum);
+  const auto whole = [&](const Expr& x) {
+    const Expr near =
+        is_float ? Min(Max(x, tile::Float(-kFar)), tile::Float(kFar))
+                 : Min(Max(x, tile::Int(-kFar, DType::kI64)), tile::Int(kFar, DType::kI64));
+    return head.b.Let(head.out, "bound", tile::Cast(head.b.index_type(), near));
+  };
+  if (!is_float) return Shift{whole(sum), whole(sum), nullptr};
+  return Shift{whole(tile::Op(ScalarOp::kFloor, {sum})), whole(tile::Op(ScalarOp::kCeil, {sum})),
+               tile::Op(ScalarOp::kEq, {sum, sum})};
+}
+
+// No key is inside unless the condition holds.
+Limits HideInside(Limits seen, const Expr& unless, const Expr& zero) {
+  seen.inside_end = tile::Select(unless, seen.inside_end, zero);
+  return seen;
+}
+
+bool IsStrict(const IndexBound& bound) {
+  return bound.compare == ScalarOp::kLt || bound.compare == ScalarOp::kGt;
+}
+bool IsLess(const IndexBound& bound) {
+  return bound.compare == ScalarOp::kLt || bound.compare == ScalarOp::kLe;
+}
+
+// row * i + offsets < 0 (or > 0), of the row where it is hardest, and where it is easiest: where
+// it does not hold there, no row sees a key.
+Limits TakeRowBound(LimitsOf head, const IndexBound& bound, Limits seen) {
+  const bool strict = IsStrict(bound), less = IsLess(bound);
+  const Expr none = head.b.Idx(0);
+  const Shift shift = ShiftOf(head, bound, 1);
+  const auto holds = [&](const Expr& row) {
+    const Expr place = bound.row > 0 ? row : none - row;
+    const Expr sum = place + (less == strict ? shift.floor : shift.ceil);
+    const Expr zero = head.b.Idx(strict ? 0 : less ? 1 : -1);
+    return less ? tile::Lt(sum, zero) : tile::Lt(zero, sum);
+  };
+  const bool last_is_hardest = (bound.row > 0) == less;
+  seen = HideInside(seen, holds(last_is_hardest ? head.last : head.first), none);
+  if (shift.is_number) return HideInside(seen, shift.is_number, none);
+  seen.end = tile::Select(holds(last_is_hardest ? head.first : head.last), seen.end, none);
+  return seen;
+}
+
+// column * j against the row's place and a number: j ends, or begins, there.
+Limits TakeColumnBound(LimitsOf head, const IndexBound& bound, Limits seen) {
+  const bool is_end = (bound.column > 0) == IsLess(bound);
+  const bool moves = bound.row != 0;
+  const Shift shift = ShiftOf(head, bound, -bound.column);
+  const bool up = is_end == IsStrict(bound);  // to the next whole place
+  const auto place = [&](const Expr& row) {
+    const Expr near = up ? shift.ceil : shift.floor + head.b.Idx(1);
+    return moves ? row + near : near;
+  };
+  if (is_end) {
+    seen.end = Min(seen.end, place(head.last));
+    seen.inside_end = Min(seen.inside_end, place(head.first));
+  } else {
+    seen.first = Max(seen.first, place(head.first));
+    seen.inside_first = Max(seen.inside_first, place(head.last));
+  }
+  if (!shift.is_number) return seen;
+  seen = HideInside(seen, shift.is_number, head.b.Idx(0));
+  seen.end = tile::Select(shift.is_number, seen.end, head.b.Idx(0));  // no comparison holds
+  return seen;
+}
+
+// Whether the value that stands for a mask's keys weighs nothing, too.
+Expr IsWeightless(LimitsOf head, const ScoreMask& mask, const Expr& others) {
+  if (mask.fill == graph::kAbsent) return others;  // 0 stands for the weight
+  const Expr fill = tile::Cast(DType::kF32, ValueOf(head, mask.fill));
+  const Expr none = tile::Float(-std::numeric_limits<double>::infinity());
+  return tile::And(others, tile::Op(ScalarOp::kEq, {fill, none}));
+}
+
+}  // namespace
+
 void AddLimits(KernelBuilder& b, TensorId scores, const std::vector<ScoreMask>& masks, Call& call,
                bool says_only) {
   const graph::Graph& g = b.graph();
@@ -223,83 +325,16 @@ void AddLimits(KernelBuilder& b, TensorId scores, const std::vector<ScoreMask>& 
   Block& out = f.body;
   const Index at = ScoreIndex(b, out, scores, batch, b.Idx(0), b.Idx(0));
   ValueScope values(b, out);
-  const auto value_of = [&](TensorId id) { return values.Value(id, BroadcastIndex(b, g[id], at)); };
+  const LimitsOf head{.b = b, .out = out, .values = values, .at = at, .first = first, .last = last};
   const Expr keys = b.Extent(scores, g[scores].rank() - 1);
   Limits seen{b.Idx(0), keys, b.Idx(0), keys};
-
-  const auto shift_of = [&](const IndexBound& bound, int sign) {
-    const bool is_float = std::ranges::any_of(
-        bound.offsets, [&](const IndexBound::Offset& o) { return IsFloat(g[o.tensor].dtype); });
-    Expr sum = is_float ? tile::Float(0) : tile::Int(0, DType::kI64);
-    for (const IndexBound::Offset& o : bound.offsets) {
-      const Expr term = tile::Cast(sum->type, value_of(o.tensor));
-      sum = o.sign * sign > 0 ? sum + term : sum - term;
-    }
-    sum = b.Let(out, "shift", sum);
-    const auto whole = [&](const Expr& x) {
-      const Expr near =
-          is_float ? Min(Max(x, tile::Float(-kFar)), tile::Float(kFar))
-                   : Min(Max(x, tile::Int(-kFar, DType::kI64)), tile::Int(kFar, DType::kI64));
-      return b.Let(out, "bound", tile::Cast(t, near));
-    };
-    if (!is_float) return Shift{whole(sum), whole(sum), nullptr};
-    return Shift{whole(tile::Op(ScalarOp::kFloor, {sum})), whole(tile::Op(ScalarOp::kCeil, {sum})),
-                 tile::Op(ScalarOp::kEq, {sum, sum})};
-  };
-  const auto hide_all = [&](const Expr& unless) {
-    seen.inside_end = tile::Select(unless, seen.inside_end, b.Idx(0));
-  };
-  // column * j against the row's place and a number: j ends, or begins, there.
-  const auto take = [&](const IndexBound& bound) {
-    const bool strict = bound.compare == ScalarOp::kLt || bound.compare == ScalarOp::kGt;
-    const bool less = bound.compare == ScalarOp::kLt || bound.compare == ScalarOp::kLe;
-    if (bound.column == 0) {
-      // row * i + offsets < 0 (or > 0), of the row where it is hardest, and where it is easiest:
-      // where it does not hold there, no row sees a key.
-      const Shift shift = shift_of(bound, 1);
-      const auto holds = [&](const Expr& row) {
-        const Expr place = bound.row > 0 ? row : b.Idx(0) - row;
-        const Expr sum = place + (less == strict ? shift.floor : shift.ceil);
-        const Expr zero = b.Idx(strict ? 0 : less ? 1 : -1);
-        return less ? tile::Lt(sum, zero) : tile::Lt(zero, sum);
-      };
-      const bool last_is_hardest = (bound.row > 0) == less;
-      hide_all(holds(last_is_hardest ? last : first));
-      if (shift.is_number)
-        hide_all(shift.is_number);
-      else
-        seen.end = tile::Select(holds(last_is_hardest ? first : last), seen.end, b.Idx(0));
-      return;
-    }
-    const bool is_end = (bound.column > 0) == less;
-    const bool moves = bound.row != 0;
-    const Shift shift = shift_of(bound, -bound.column);
-    const bool up = is_end == strict;  // to the next whole place
-    const auto place = [&](const Expr& row) {
-      const Expr near = up ? shift.ceil : shift.floor + b.Idx(1);
-      return moves ? row + near : near;
-    };
-    if (is_end) {
-      seen.end = Min(seen.end, place(last));
-      seen.inside_end = Min(seen.inside_end, place(first));
-    } else {
-      seen.first = Max(seen.first, place(first));
-      seen.inside_first = Max(seen.inside_first, place(last));
-    }
-    if (!shift.is_number) return;
-    hide_all(shift.is_number);
-    seen.end = tile::Select(shift.is_number, seen.end, b.Idx(0));  // no comparison holds
-  };
-
   // Keys are skipped only if what stands for them weighs nothing.
   Expr weightless = tile::Bool(true);
   for (const ScoreMask& mask : masks) {
-    if (mask.fill != graph::kAbsent) {  // else 0 stands for the weight
-      const Expr fill = tile::Cast(DType::kF32, value_of(mask.fill));
-      const Expr none = tile::Float(-std::numeric_limits<double>::infinity());
-      weightless = tile::And(weightless, tile::Op(ScalarOp::kEq, {fill, none}));
-    }
-    for (const IndexBound& bound : BoundsOf(g, mask)) take(bound);
+    weightless = IsWeightless(head, mask, weightless);
+    for (const IndexBound& bound : BoundsOf(g, mask))
+      seen =
+          bound.column == 0 ? TakeRowBound(head, bound, seen) : TakeColumnBound(head, bound, seen);
   }
   const Expr limits[] = {tile::Select(weightless, seen.first, b.Idx(0)),
                          tile::Select(weightless, seen.end, keys), seen.inside_first,

@@ -225,223 +225,246 @@ Status GradSm90::TakeTile(Plan& p, const Target& target, std::span<const int> kn
 
 // ---- kernels
 
-class Schedule {
- public:
-  Schedule(const Group& group, const Target& target, Plan plan, bool is_ordered)
-      : group_(group),
-        g_(group.graph),
-        target_(target),
-        plan_(std::move(plan)),
-        is_ordered_(is_ordered) {
-    plan_.keeps_parts = is_ordered_;
-    TakeSumsPlace(plan_, g_);
-    TakeSection(plan_, kSectionBytes[is_ordered_][plan_.is_wide() ? 2 : plan_.depth > kPanel],
-                target_);
-  }
-
-  void Lower(Lowered& lowered) {
-    const AttentionGradSums sums(group_, target_, plan_, "attention_grad_sm90", is_ordered_,
-                                 is_ordered_ ? Zeroes::kAll : Zeroes::kFirstSection);
-    sums.AddScratch(lowered);
-    sums.AddZeroes(lowered);
-    if (plan_.bias_sums > 0 && !StoresWholeBias()) sums.AddBiasZeroes(lowered);
-    if (plan_.has_bytes) {
-      sums.AddLargestStarts(lowered);
-      AddWide(lowered);
-    }
-    AddSkeleton(lowered);
-    sums.AddConversion(lowered);
-    if (plan_.bias_sums > 0) sums.AddBiasFragments(lowered);
-    sums.AddPartConversions(lowered);
-    AddRowSums(group_, plan_.grad, target_, lowered);
-  }
-
- private:
-  void AddSkeleton(Lowered& lowered) {
-    const AttentionGrad& a = plan_.grad;
-    KernelBuilder b(
-        group_, target_,
-        fmt::format("attention_grad_sm90: {} keys, blocks of {} queries{}", plan_.keys_tile,
-                    plan_.queries_tile, is_ordered_ ? ", in order" : ""),
-        IndexTypeInMemory(g_));
-    for (const char* reserved : {"bx", "shape"}) b.Name(reserved);
-    for (const char* reserved : kAttentionGradFunctions) b.Name(reserved);
-    for (const char* reserved : {"finish_keys", "finish_values"}) b.Name(reserved);
-    for (const char* moved : {"query", "grad", "key", "value", "store_keys", "store_values"})
-      for (const char* part : {"", "_run"}) b.Name(fmt::format("{}{}", moved, part));
-    const DType type = plan_.has_bytes ? DType::kF16 : g_[a.q].dtype;
-    Call call{.skeleton = plan_.has_bytes  ? "attention_grad_bytes_sm90"
-                          : plan_.has_runs ? "attention_grad_runs_sm90"
-                                           : "attention_grad_sm90"};
-    tile::Block before;
-    AddMaps(b, call);
-    // The kernel itself allocates the memory that functions copy to.
-    const int64_t bytes = GradSm90::SharedBytes(plan_);
-    std::string memory;
-    if (plan_.has_runs) {
-      memory = b.Name("memory");
-      before.push_back({tile::Alloc{memory, type, tile::Space::kShared, bytes / 2}});
-      call.buffers.push_back(memory);
-      call.config.push_back({attention::kBytes, bytes});
-    } else {
-      call.shared_bytes = bytes;
-    }
-    const bool has_beside = plan_.beside != graph::kAbsent;
-    if (!plan_.has_bytes)
-      call.maps.push_back(has_beside ? b.Map("beside_map", plan_.beside, plan_.beside_map)
-                                     : call.maps[0]);  // which nobody reads
-    const auto is_of_each = [&](size_t back) {
-      return has_beside && g_[plan_.beside].dims.size() >= back &&
-             g_[plan_.beside].dims[g_[plan_.beside].dims.size() - back] > 1;
-    };
-    // In order, since zeroes made ahead want heads one after the other; of sums over heads, too,
-    // the order is that of heads.
-    const bool images_first =
-        is_ordered_ && plan_.outer > 1 && a.dbias != graph::kAbsent && !SumsBias(3) && SumsBias(4);
-    const std::string summed = AttentionGradSums::Sums(b, plan_, false);
-    if (plan_.has_bytes)
-      for (const auto& largest : {a.largest_slope, a.of_dk.largest, a.of_dv.largest})
-        call.buffers.push_back(largest ? b.Pointer(largest->result) : summed);
-    for (const std::string& buffer :
-         {summed, b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
-          plan_.adds_parts() ? b.Scratch(AttentionGradSums::PartSums(plan_), DType::kF32, false)
-                             : summed})
-      call.buffers.push_back(buffer);
-    if (!plan_.has_bytes)
-      call.buffers.push_back(plan_.bias_sums > 0
-                                 ? b.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false)
-                                 : summed);
-    AddProducts(call, type);
-    const bool is_shallow = plan_.depth == 64;
-    call.config.insert(call.config.end(),
-                       {{attention::kKeys, plan_.keys_tile},
-                        {attention::kQueries, plan_.queries_tile},
-                        {attention::kDepth, plan_.depth},
-                        {attention::kRows, plan_.row_columns},
-                        {attention::kWidth, plan_.width_columns},
-                        {attention::kReads, plan_.reads ? 1 : 0},
-                        {attention::kRotates, is_shallow && !is_ordered_ ? 1 : 0},
-                        {attention::kKeysFirst, is_shallow ? 1 : 0},
-                        {attention::kOrdered, is_ordered_ ? 1 : 0},
-                        {attention::kParts, plan_.adds_parts() ? 1 : 0},
-                        {attention::kF32, 0},
-                        {attention::kPackBf16, type == DType::kBF16 ? 1 : 0},
-                        {attention::kImagesFirst, images_first ? 1 : 0},
-                        {attention::kBeside, has_beside ? 1 : 0},
-                        {attention::kBesideHeads, is_of_each(3) ? 1 : 0},
-                        {attention::kBesideImages, is_of_each(4) ? 1 : 0},
-                        {attention::kBiasQuads, 1}});
-    const DType of = has_beside ? g_[plan_.beside].dtype : type;
-    if (has_beside) call.config.push_back({attention::kBesideBf16, of == DType::kBF16 ? 1 : 0});
-    AddAttentionGradShape(b, plan_, call);
-    if (images_first) AddShapeMember(b, call, attention::images, plan_.outer);
-    if (plan_.has_runs) AddLoads(b, call, memory);
-    AttentionGradFunctions(b, a).Add(call, {}, plan_.beside);
-    if (plan_.has_runs) AddStores(b, call);
-    if (plan_.has_bytes) {
-      AddRowsStore(b, call, "store_keys", a.dk, ScatterOf(g_, a, a.dk));
-      AddRowsStore(b, call, "store_values", a.dv, ScatterOf(g_, a, a.dv));
-      AttentionGradFunctions(b, a).AddFinishes(call);
-    }
-    const int(&registers)[2] = kRegisters[plan_.queries_tile > kPanel];
-    call.config.push_back({attention::kProducerRegisters, registers[0]});
-    call.config.push_back({attention::kConsumerRegisters, registers[1]});
-    const int64_t blocks =
-        std::min<int64_t>(plan_.part_heads() * plan_.key_tiles(), target_.multiprocessors);
-    b.Finish(CallOfBlocks(b, blocks, std::move(call), std::move(before)), {blocks, 1, 1}, 384,
-             lowered, 1);
-  }
-
-  // Scores, dk and dv, and what a group has of dq: in wide ones a panel, and half of one.
-  void AddProducts(Call& call, DType type) const {
-    const bool is_wide = plan_.is_wide();
-    call.wgmma = {.columns = is_wide ? plan_.queries_tile / 2 : plan_.queries_tile,
-                  .type = type,
-                  .right_type = type};
-    call.second = Call::Wgmma{.columns = std::max(plan_.row_columns, plan_.width_columns),
-                              .type = type,
-                              .right_type = type,
-                              .right_is_outer = true,
-                              .left_in_registers = !is_wide};
-    call.third = Call::Wgmma{.columns = is_wide                    ? kPanel
-                                        : plan_.queries_tile == 64 ? plan_.depth / 2
-                                                                   : plan_.depth,
-                             .type = type,
-                             .right_type = type,
-                             .left_is_outer = true,
-                             .right_is_outer = true};
-    if (is_wide && plan_.depth / kPanel % 2 != 0) {
-      call.fourth = call.third;
-      call.fourth->columns = kPanel / 2;
-    }
-  }
-
-  void AddMaps(KernelBuilder& b, Call& call) {
-    const std::pair<const char*, const GradSm90::Rows*> all[] = {
-        {"q_map", &plan_.q},   {"k_map", &plan_.k},   {"v_map", &plan_.v},
-        {"dy_map", &plan_.dy}, {"dk_map", &plan_.dk}, {"dv_map", &plan_.dv}};
-    for (size_t i = 0; i < std::size(all); ++i) {
-      const auto& [name, of] = all[i];
-      if (!plan_.has_bytes)
-        call.maps.push_back(b.Map(name, plan_.has_runs ? of->run.tensor : of->rows.id, of->map));
-      else if (i < 4)
-        call.maps.push_back(
-            b.ScratchMap(name, AttentionGradSums::Others(plan_) + static_cast<int>(i), of->map));
-    }
-  }
-  // Operands of 8 bits as f16, in the order of maps.
-  void AddWide(Lowered& lowered) const {
-    for (const GradSm90::Rows* of : {&plan_.q, &plan_.k, &plan_.v, &plan_.dy}) {
-      const auto scratch = static_cast<int>(lowered.scratch_bytes.size());
-      lowered.scratch_bytes.push_back(WidenedBytes(g_, of->rows));
-      AddWidened(group_, target_, "attention_grad_sm90", of->rows, scratch, lowered);
-    }
-  }
-
-  // True if the gradient of the bias is a sum over the dim that is `back` from behind the last one.
-  bool SumsBias(int64_t back) const {
-    const Dims &of = g_[plan_.grad.dbias].dims, &scores = g_[plan_.grad.exp].dims;
-    const auto rank = static_cast<int64_t>(scores.size());
-    return rank >= back && of[rank - back] == 1 && scores[rank - back] > 1;
-  }
-  // True if each block of the sums has a first step, which stores it.
-  bool StoresWholeBias() const {
-    return MasksOf(plan_.grad).empty() && (is_ordered_ || (!SumsBias(3) && !SumsBias(4)));
-  }
-
-  // Functions that say where runs begin, and move rows of those that no map can have.
-  void AddLoads(KernelBuilder& b, Call& call, const std::string& memory) {
-    for (const auto& [name, of] : {std::pair{"query", &plan_.q},
-                                   {"grad", &plan_.dy},
-                                   {"key", &plan_.k},
-                                   {"value", &plan_.v}}) {
-      const HeadIndex heads = OwnHeads(b, of->rows.id);
-      AddRowsLoad(b, call, name, memory, of->rows, heads);
-      AddRun(b, call, name, of->run, of->rows, heads, of->map.box[1]);
-    }
-  }
-  void AddStores(KernelBuilder& b, Call& call) {
-    for (const auto& [name, of] :
-         {std::pair{"store_keys", &plan_.dk}, {"store_values", &plan_.dv}}) {
-      const TensorId id = of->rows.id;
-      AddRowsStore(b, call, name, id, ScatterOf(g_, plan_.grad, id));
-      AddRun(b, call, name, of->run, of->rows, OwnHeads(b, id), of->map.box[1]);
-    }
-    int64_t apart = 0, bit = 1;
-    for (const GradSm90::Rows* of :
-         {&plan_.q, &plan_.dy, &plan_.k, &plan_.v, &plan_.dk, &plan_.dv}) {
-      apart |= of->run.has_pieces() ? bit : 0;
-      bit *= 2;
-    }
-    call.config.push_back({attention::kApart, apart});
-  }
-
-  const Group& group_;
-  const Graph& g_;
-  const Target& target_;
-  Plan plan_;
-  const bool is_ordered_;
+// A group with its plan, and whether sums are added up in order.
+struct Gradients {
+  const Group& group;
+  const Target& target;
+  const Plan& plan;
+  bool is_ordered;
+  const Graph& g() const { return group.graph; }
 };
+
+// Whether the gradient of the bias is a sum over the dim that is `back` from behind the last one.
+bool SumsBias(const Graph& g, const AttentionGrad& a, int64_t back) {
+  const Dims &of = g[a.dbias].dims, &scores = g[a.exp].dims;
+  const auto rank = static_cast<int64_t>(scores.size());
+  return rank >= back && of[rank - back] == 1 && scores[rank - back] > 1;
+}
+
+// Whether each block of the bias's sums has a first step, which stores it.
+bool StoresWholeBias(Gradients of) {
+  const AttentionGrad& a = of.plan.grad;
+  return MasksOf(a).empty() &&
+         (of.is_ordered || (!SumsBias(of.g(), a, 3) && !SumsBias(of.g(), a, 4)));
+}
+
+// In order, since zeroes made ahead want heads one after the other; of sums over heads, too, the
+// order is that of heads.
+bool GoesByImages(Gradients of) {
+  const AttentionGrad& a = of.plan.grad;
+  return of.is_ordered && of.plan.outer > 1 && a.dbias != graph::kAbsent &&
+         !SumsBias(of.g(), a, 3) && SumsBias(of.g(), a, 4);
+}
+
+// Whether the tensor beside scores has several places in the dim that is `back` from behind the
+// last one.
+bool HasBesideOfEach(Gradients of, size_t back) {
+  if (of.plan.beside == graph::kAbsent) return false;
+  const Dims& dims = of.g()[of.plan.beside].dims;
+  return dims.size() >= back && dims[dims.size() - back] > 1;
+}
+
+KernelBuilder SkeletonBuilder(Gradients of) {
+  KernelBuilder b(
+      of.group, of.target,
+      fmt::format("attention_grad_sm90: {} keys, blocks of {} queries{}", of.plan.keys_tile,
+                  of.plan.queries_tile, of.is_ordered ? ", in order" : ""),
+      IndexTypeInMemory(of.g()));
+  for (const char* reserved : {"bx", "shape"}) b.Name(reserved);
+  for (const char* reserved : kAttentionGradFunctions) b.Name(reserved);
+  for (const char* reserved : {"finish_keys", "finish_values"}) b.Name(reserved);
+  for (const char* moved : {"query", "grad", "key", "value", "store_keys", "store_values"})
+    for (const char* part : {"", "_run"}) b.Name(fmt::format("{}{}", moved, part));
+  return b;
+}
+
+void AddMaps(const Plan& plan, KernelBuilder& b, Call& call) {
+  const std::pair<const char*, const GradSm90::Rows*> all[] = {
+      {"q_map", &plan.q},   {"k_map", &plan.k},   {"v_map", &plan.v},
+      {"dy_map", &plan.dy}, {"dk_map", &plan.dk}, {"dv_map", &plan.dv}};
+  for (size_t i = 0; i < std::size(all); ++i) {
+    const auto& [name, of] = all[i];
+    if (!plan.has_bytes)
+      call.maps.push_back(b.Map(name, plan.has_runs ? of->run.tensor : of->rows.id, of->map));
+    else if (i < 4)
+      call.maps.push_back(
+          b.ScratchMap(name, AttentionGradSums::Others(plan) + static_cast<int>(i), of->map));
+  }
+}
+
+// The kernel itself allocates the memory that functions copy to, and has its name; it is empty
+// where none do.
+std::string TakeMemory(const Plan& plan, KernelBuilder& b, DType type, Call& call,
+                       tile::Block& before) {
+  const int64_t bytes = GradSm90::SharedBytes(plan);
+  if (!plan.has_runs) {
+    call.shared_bytes = bytes;
+    return {};
+  }
+  const std::string memory = b.Name("memory");
+  before.push_back({tile::Alloc{memory, type, tile::Space::kShared, bytes / 2}});
+  call.buffers.push_back(memory);
+  call.config.push_back({attention::kBytes, bytes});
+  return memory;
+}
+
+// Buffers of sums, and of turns to add to them.
+void AddBuffers(const Plan& plan, KernelBuilder& b, Call& call) {
+  const AttentionGrad& a = plan.grad;
+  const std::string summed = AttentionGradSums::Sums(b, plan, false);
+  if (plan.has_bytes)
+    for (const auto& largest : {a.largest_slope, a.of_dk.largest, a.of_dv.largest})
+      call.buffers.push_back(largest ? b.Pointer(largest->result) : summed);
+  for (const std::string& buffer :
+       {summed, b.Scratch(AttentionGradSums::kTurns, DType::kI32, false),
+        plan.adds_parts() ? b.Scratch(AttentionGradSums::PartSums(plan), DType::kF32, false)
+                          : summed})
+    call.buffers.push_back(buffer);
+  if (!plan.has_bytes)
+    call.buffers.push_back(
+        plan.bias_sums > 0 ? b.Scratch(AttentionGradSums::kBiasSums, DType::kF32, false) : summed);
+}
+
+// Scores, dk and dv, and what a group has of dq: in wide ones a panel, and half of one.
+void AddProducts(const Plan& plan, DType type, Call& call) {
+  const bool is_wide = plan.is_wide();
+  call.wgmma = {.columns = is_wide ? plan.queries_tile / 2 : plan.queries_tile,
+                .type = type,
+                .right_type = type};
+  call.second = Call::Wgmma{.columns = std::max(plan.row_columns, plan.width_columns),
+                            .type = type,
+                            .right_type = type,
+                            .right_is_outer = true,
+                            .left_in_registers = !is_wide};
+  call.third = Call::Wgmma{.columns = is_wide                   ? kPanel
+                                      : plan.queries_tile == 64 ? plan.depth / 2
+                                                                : plan.depth,
+                           .type = type,
+                           .right_type = type,
+                           .left_is_outer = true,
+                           .right_is_outer = true};
+  if (is_wide && plan.depth / kPanel % 2 != 0) {
+    call.fourth = call.third;
+    call.fourth->columns = kPanel / 2;
+  }
+}
+
+void AddConfig(Gradients of, DType type, Call& call) {
+  const Plan& plan = of.plan;
+  const bool is_shallow = plan.depth == 64, has_beside = plan.beside != graph::kAbsent;
+  call.config.insert(call.config.end(),
+                     {
+                         {attention::kKeys, plan.keys_tile},
+                         {attention::kQueries, plan.queries_tile},
+                         {attention::kDepth, plan.depth},
+                         {attention::kRows, plan.row_columns},
+                         {attention::kWidth, plan.width_columns},
+                         {attention::kReads, plan.reads ? 1 : 0},
+                         {attention::kRotates, is_shallow && !of.is_ordered ? 1 : 0},
+                         {attention::kKeysFirst, is_shallow ? 1 : 0},
+                         {attention::kOrdered, of.is_ordered ? 1 : 0},
+                         {attention::kParts, plan.adds_parts() ? 1 : 0},
+                         {attention::kF32, 0},
+                         {attention::kPackBf16, type == DType::kBF16 ? 1 : 0},
+                         {attention::kImagesFirst, GoesByImages(of) ? 1 : 0},
+                         {attention::kBeside, has_beside ? 1 : 0},
+                         {attention::kBesideHeads, HasBesideOfEach(of, 3) ? 1 : 0},
+                         {attention::kBesideImages, HasBesideOfEach(of, 4) ? 1 : 0},
+                         {attention::kBiasQuads, 1},
+                     });
+  if (has_beside)
+    call.config.push_back(
+        {attention::kBesideBf16, of.g()[plan.beside].dtype == DType::kBF16 ? 1 : 0});
+}
+
+// Functions that say where runs begin, and move rows of those that no map can have.
+void AddLoads(const Plan& plan, KernelBuilder& b, const std::string& memory, Call& call) {
+  for (const auto& [name, of] :
+       {std::pair{"query", &plan.q}, {"grad", &plan.dy}, {"key", &plan.k}, {"value", &plan.v}}) {
+    const HeadIndex heads = OwnHeads(b, of->rows.id);
+    AddRowsLoad(b, call, name, memory, of->rows, heads);
+    AddRun(b, call, name, of->run, of->rows, heads, of->map.box[1]);
+  }
+}
+void AddStores(const Plan& plan, KernelBuilder& b, Call& call) {
+  for (const auto& [name, of] : {std::pair{"store_keys", &plan.dk}, {"store_values", &plan.dv}}) {
+    const TensorId id = of->rows.id;
+    AddRowsStore(b, call, name, id, ScatterOf(b.graph(), plan.grad, id));
+    AddRun(b, call, name, of->run, of->rows, OwnHeads(b, id), of->map.box[1]);
+  }
+  int64_t apart = 0, bit = 1;
+  for (const GradSm90::Rows* of : {&plan.q, &plan.dy, &plan.k, &plan.v, &plan.dk, &plan.dv}) {
+    apart |= of->run.has_pieces() ? bit : 0;
+    bit *= 2;
+  }
+  call.config.push_back({attention::kApart, apart});
+}
+
+void AddFunctions(const Plan& plan, KernelBuilder& b, const std::string& memory, Call& call) {
+  const AttentionGrad& a = plan.grad;
+  if (plan.has_runs) AddLoads(plan, b, memory, call);
+  AttentionGradFunctions(b, a).Add(call, {}, plan.beside);
+  if (plan.has_runs) AddStores(plan, b, call);
+  if (!plan.has_bytes) return;
+  AddRowsStore(b, call, "store_keys", a.dk, ScatterOf(b.graph(), a, a.dk));
+  AddRowsStore(b, call, "store_values", a.dv, ScatterOf(b.graph(), a, a.dv));
+  AttentionGradFunctions(b, a).AddFinishes(call);
+}
+
+void AddSkeleton(Gradients of, Lowered& lowered) {
+  const Plan& plan = of.plan;
+  KernelBuilder b = SkeletonBuilder(of);
+  const DType type = plan.has_bytes ? DType::kF16 : of.g()[plan.grad.q].dtype;
+  Call call{.skeleton = plan.has_bytes  ? "attention_grad_bytes_sm90"
+                        : plan.has_runs ? "attention_grad_runs_sm90"
+                                        : "attention_grad_sm90"};
+  tile::Block before;
+  AddMaps(plan, b, call);
+  const std::string memory = TakeMemory(plan, b, type, call, before);
+  if (!plan.has_bytes)
+    call.maps.push_back(plan.beside != graph::kAbsent
+                            ? b.Map("beside_map", plan.beside, plan.beside_map)
+                            : call.maps[0]);  // which nobody reads
+  AddBuffers(plan, b, call);
+  AddProducts(plan, type, call);
+  AddConfig(of, type, call);
+  AddAttentionGradShape(b, plan, call);
+  if (GoesByImages(of)) AddShapeMember(b, call, attention::images, plan.outer);
+  AddFunctions(plan, b, memory, call);
+  const int(&registers)[2] = kRegisters[plan.queries_tile > kPanel];
+  call.config.push_back({attention::kProducerRegisters, registers[0]});
+  call.config.push_back({attention::kConsumerRegisters, registers[1]});
+  const int64_t blocks =
+      std::min<int64_t>(plan.part_heads() * plan.key_tiles(), of.target.multiprocessors);
+  b.Finish(CallOfBlocks(b, blocks, std::move(call), std::move(before)), {blocks, 1, 1}, 384,
+           lowered, 1);
+}
+
+// Operands of 8 bits as f16, in the order of maps.
+void AddWide(Gradients of, Lowered& lowered) {
+  for (const GradSm90::Rows* rows : {&of.plan.q, &of.plan.k, &of.plan.v, &of.plan.dy}) {
+    const auto scratch = static_cast<int>(lowered.scratch_bytes.size());
+    lowered.scratch_bytes.push_back(WidenedBytes(of.g(), rows->rows));
+    AddWidened(of.group, of.target, "attention_grad_sm90", rows->rows, scratch, lowered);
+  }
+}
+
+void LowerGradients(Gradients of, Lowered& lowered) {
+  const AttentionGradSums sums(of.group, of.target, of.plan, "attention_grad_sm90", of.is_ordered,
+                               of.is_ordered ? Zeroes::kAll : Zeroes::kFirstSection);
+  sums.AddScratch(lowered);
+  sums.AddZeroes(lowered);
+  if (of.plan.bias_sums > 0 && !StoresWholeBias(of)) sums.AddBiasZeroes(lowered);
+  if (of.plan.has_bytes) {
+    sums.AddLargestStarts(lowered);
+    AddWide(of, lowered);
+  }
+  AddSkeleton(of, lowered);
+  sums.AddConversion(lowered);
+  if (of.plan.bias_sums > 0) sums.AddBiasFragments(lowered);
+  sums.AddPartConversions(lowered);
+  AddRowSums(of.group, of.plan.grad, of.target, lowered);
+}
 
 // ---- the engines' rows
 
@@ -469,7 +492,11 @@ struct Sums : GradSm90 {
            AttentionGradSeconds(plan, speed, machine.memory * kShareOfMemory);
   }
   static void Lower(const Group& group, const Target& target, Plan plan, Lowered& lowered) {
-    Schedule(group, target, std::move(plan), is_ordered).Lower(lowered);
+    plan.keeps_parts = is_ordered;
+    TakeSumsPlace(plan, group.graph);
+    TakeSection(plan, kSectionBytes[is_ordered][plan.is_wide() ? 2 : plan.depth > kPanel], target);
+    LowerGradients({.group = group, .target = target, .plan = plan, .is_ordered = is_ordered},
+                   lowered);
   }
 };
 

@@ -26,6 +26,13 @@ constexpr int kThreads = 256;
 constexpr int kColumns = 4;        // of a result that a thread makes in a row
 constexpr int kSumsOfThread = 16;  // that get a zero
 
+// A number divided by a constant: quotient and remainder.
+std::pair<Expr, Expr> Split(KernelBuilder& b, Block& out, const char* name, const Expr& x,
+                            int64_t by) {
+  const Expr quotient = b.Let(out, name, x / b.Idx(by));
+  return {quotient, b.Let(out, name, x - quotient * b.Idx(by))};
+}
+
 }  // namespace
 
 // Writes body(out, number) for `count` threads.
@@ -170,14 +177,10 @@ void AttentionGradSums::AddBiasFragments(Lowered& lowered) const {
   KernelBuilder b = Builder("the bias's gradient from its sums");
   const std::string sums = b.Scratch(kBiasSums, DType::kF32, true);
   AddEach(b, plan_.bias_sums / (2 * kWarpKeys), lowered, [&](Block& out, const Expr& number) {
-    const auto split = [&](const char* name, const Expr& x, int64_t by) {
-      const Expr quotient = b.Let(out, name, x / b.Idx(by));
-      return std::pair{quotient, b.Let(out, name, x - quotient * b.Idx(by))};
-    };
-    const auto [warps, pair] = split("pair", number, 4);
-    const auto [rows, warp] = split("warp", warps, plan_.keys_tile / kWarpKeys);
-    const auto [block, chunk] = split("chunk", rows, plan_.queries_tile / 8);
-    const auto [group, of_group] = split("group", warp, 4);
+    const auto [warps, pair] = Split(b, out, "pair", number, 4);
+    const auto [rows, warp] = Split(b, out, "warp", warps, plan_.keys_tile / kWarpKeys);
+    const auto [block, chunk] = Split(b, out, "chunk", rows, plan_.queries_tile / 8);
+    const auto [group, of_group] = Split(b, out, "group", warp, 4);
     const Expr from = b.Let(out, "from",
                             block * b.Idx(of_block) + group * b.Idx(of_block / 2) +
                                 chunk * b.Idx(512) + of_group * b.Idx(128) + pair * b.Idx(4));
@@ -335,69 +338,111 @@ void AttentionGradSums::LoadFragments(KernelBuilder& b, Block& out, const Fragme
   out.push_back({tile::For{part, b.index_type(), parts, tile::Bind::kSerial, std::move(each)}});
 }
 
+// A thread's 2 kColumns sums: where they begin in a block, and the columns and rows of a tile that
+// they belong to.
+struct AttentionGradSums::FragmentPlace {
+  Expr block, in_block;
+  Expr quad, warp, low;  // four columns; 16 rows, and one of their first 8
+};
+
+// One of the two rows that a thread stores: its head, place and columns, and where its sums are.
+struct AttentionGradSums::FragmentRow {
+  Expr head, row, quad, scale;
+  std::string sums;
+  int half;
+};
+
 // Two lanes of a fragment hold 4 columns of two rows, 8 apart: a thread makes these of 32 bytes.
 // Neighbouring threads have neighbouring columns.
+AttentionGradSums::FragmentPlace AttentionGradSums::PlaceOf(KernelBuilder& b, Block& out,
+                                                            const Fragments& from,
+                                                            const Expr& number) const {
+  const int quads = plan_.depth / kColumns;                      // of a row
+  const int of_group = from.shares_columns ? quads / 2 : quads;  // that a group has
+  const auto [low_rows, quad] = Split(b, out, "quad", number, quads);
+  const auto [tile_rows, low] = Split(b, out, "low", low_rows, 8);  // row of a fragment
+  const auto [block, warp] = Split(b, out, "warp", tile_rows, from.rows / 16);
+  // Warps of 16 rows: of each group, or of the second one behind the first one's.
+  const Expr group = from.shares_columns ? quad / b.Idx(of_group) : warp / b.Idx(4);
+  const Expr in_group = from.shares_columns ? quad - group * b.Idx(of_group) : quad;
+  const Expr of_warp = from.shares_columns ? warp : warp - group * b.Idx(4);
+  const auto [chunk, half_chunk] = Split(b, out, "chunk", in_group, 2);
+  const Expr in_block = group * b.Idx(from.rows * plan_.depth / 2) + chunk * b.Idx(512) +
+                        (of_warp * b.Idx(32) + low * b.Idx(4) + half_chunk * b.Idx(2)) * b.Idx(4);
+  return {.block = block, .in_block = in_block, .quad = quad, .warp = warp, .low = low};
+}
+
+// One of the two rows, from the thread's sums to where it is stored.
+Block AttentionGradSums::StoreHalf(KernelBuilder& b, const Fragments& from, const FragmentRow& row,
+                                   const std::string& largest) const {
+  Block store;
+  Index to = ScoreIndex(b, store, from.y, row.head, row.row, b.Idx(0));
+  to.back() = row.quad * b.Idx(kColumns);  // in rows of one, too: columns behind are not stored
+  const std::string of_row = b.Name("of_row");
+  store.push_back({tile::Alloc{of_row, DType::kF32, tile::Space::kReg, kColumns}});
+  // Element 4 l + 2 half + c of 8 is column 2 l + c of the row.
+  for (int c = 0; c < kColumns; ++c) {
+    const Expr sum = tile::Load(row.sums, DType::kF32, b.Idx(c / 2 * 4 + row.half * 2 + c % 2));
+    if (from.finish != nullptr) {
+      FinishSum(b, store, from, to, c, sum, of_row, largest);
+      continue;
+    }
+    const Expr result = from.is_scaled ? sum * row.scale : sum;
+    store.push_back({tile::Store{of_row, b.Idx(c), RoundThrough(g_[from.y].dtype, result)}});
+  }
+  StoreRow(b, store, from.y, to, of_row);
+  if (from.too != graph::kAbsent) StoreRow(b, store, from.too, to, of_row);
+  return store;
+}
+
+bool AttentionGradSums::AreInPlace(const Fragments& from) const {
+  return from.scratch == kSums && plan_.sums_in_place;
+}
+
+void AttentionGradSums::StoreFragment(KernelBuilder& b, Block& out, const Fragments& from,
+                                      const Expr& number, const std::string& largest) const {
+  const int64_t rank = g_[from.y].rank();
+  const FragmentPlace at = PlaceOf(b, out, from, number);
+  const std::string x = b.Name("x");
+  out.push_back({tile::Alloc{x, DType::kF32, tile::Space::kReg, 2 * kColumns}});
+  LoadFragments(b, out, from, at.block, at.in_block, x);
+  // A block of rows is stored where its sums were.
+  if (AreInPlace(from)) out.push_back({tile::Barrier{}});
+  const auto place =
+      b.Divide(out, at.block, b.Arg(from.tiles_name, from.tiles), from.tiles, "tile");
+  Expr scale = tile::Float(1);
+  if (from.is_scaled)
+    scale = ScaleOf(b, out,
+                    from.heads_of_q == 1 ? place.quotient
+                                         : place.quotient * b.Arg("heads_of_q", from.heads_of_q));
+  for (const int half : {0, 1}) {
+    const Expr row =
+        b.Let(out, "row",
+              place.remainder * b.Idx(from.rows) + at.warp * b.Idx(16) + at.low + b.Idx(8 * half));
+    Block store = StoreHalf(b, from,
+                            {.head = place.quotient,
+                             .row = row,
+                             .quad = at.quad,
+                             .scale = scale,
+                             .sums = x,
+                             .half = half},
+                            largest);
+    out.push_back({tile::If{tile::Lt(row, b.Extent(from.y, rank - 2)), std::move(store), {}}});
+  }
+}
+
 void AttentionGradSums::AddRowsFrom(KernelBuilder& b, const Fragments& from,
                                     Lowered& lowered) const {
   const int64_t rank = g_[from.y].rank();
-  const int quads = plan_.depth / kColumns;                      // of a row
-  const int of_group = from.shares_columns ? quads / 2 : quads;  // that a group has
+  const int quads = plan_.depth / kColumns;  // of a row
   const int64_t heads =
       NumElements(g_[from.y].dims) / g_[from.y].dims[rank - 1] / g_[from.y].dims[rank - 2];
   const int64_t count = heads * from.tiles * from.rows * quads / 2;
-  const bool in_place = from.scratch == kSums && plan_.sums_in_place;
   const std::string largest = b.Name("largest");
   const auto body = [&](Block& out, const Expr& number) {
-    const auto split = [&](const char* name, const Expr& x, int64_t by) {
-      const Expr quotient = b.Let(out, name, x / b.Idx(by));
-      return std::pair{quotient, b.Let(out, name, x - quotient * b.Idx(by))};
-    };
-    const auto [low_rows, quad] = split("quad", number, quads);
-    const auto [tile_rows, low] = split("low", low_rows, 8);  // row of a fragment
-    const auto [block, warp] = split("warp", tile_rows, from.rows / 16);
-    // Warps of 16 rows: of each group, or of the second one behind the first one's.
-    const Expr group = from.shares_columns ? quad / b.Idx(of_group) : warp / b.Idx(4);
-    const Expr in_group = from.shares_columns ? quad - group * b.Idx(of_group) : quad;
-    const Expr of_warp = from.shares_columns ? warp : warp - group * b.Idx(4);
-    const auto [chunk, half_chunk] = split("chunk", in_group, 2);
-    const Expr in_block = group * b.Idx(from.rows * plan_.depth / 2) + chunk * b.Idx(512) +
-                          (of_warp * b.Idx(32) + low * b.Idx(4) + half_chunk * b.Idx(2)) * b.Idx(4);
-    const std::string x = b.Name("x");
-    out.push_back({tile::Alloc{x, DType::kF32, tile::Space::kReg, 2 * kColumns}});
-    LoadFragments(b, out, from, block, in_block, x);
-    // A block of rows is stored where its sums were.
-    if (in_place) out.push_back({tile::Barrier{}});
-    const auto place = b.Divide(out, block, b.Arg(from.tiles_name, from.tiles), from.tiles, "tile");
-    Expr scale = tile::Float(1);
-    if (from.is_scaled)
-      scale = ScaleOf(b, out,
-                      from.heads_of_q == 1 ? place.quotient
-                                           : place.quotient * b.Arg("heads_of_q", from.heads_of_q));
-    for (const int half : {0, 1}) {
-      const Expr row =
-          b.Let(out, "row",
-                place.remainder * b.Idx(from.rows) + warp * b.Idx(16) + low + b.Idx(8 * half));
-      Block store;
-      Index to = ScoreIndex(b, store, from.y, place.quotient, row, b.Idx(0));
-      to.back() = quad * b.Idx(kColumns);  // in rows of one, too: columns behind it are not stored
-      const std::string of_row = b.Name("of_row");
-      store.push_back({tile::Alloc{of_row, DType::kF32, tile::Space::kReg, kColumns}});
-      // Element 4 l + 2 half + c of 8 is column 2 l + c of the row.
-      for (int c = 0; c < kColumns; ++c) {
-        const Expr sum = tile::Load(x, DType::kF32, b.Idx(c / 2 * 4 + half * 2 + c % 2));
-        if (from.finish != nullptr) {
-          FinishSum(b, store, from, to, c, sum, of_row, largest);
-          continue;
-        }
-        const Expr result = from.is_scaled ? sum * scale : sum;
-        store.push_back({tile::Store{of_row, b.Idx(c), RoundThrough(g_[from.y].dtype, result)}});
-      }
-      StoreRow(b, store, from.y, to, of_row);
-      if (from.too != graph::kAbsent) StoreRow(b, store, from.too, to, of_row);
-      out.push_back({tile::If{tile::Lt(row, b.Extent(from.y, rank - 2)), std::move(store), {}}});
-    }
+    StoreFragment(b, out, from, number, largest);
   };
-  if (in_place) return AddWhole(b, count, from.rows * quads / 2, lowered, body);
+  if (AreInPlace(from)) return AddWhole(b, count, from.rows * quads / 2, lowered, body);
   Block first, last;
   if (from.finish != nullptr && from.finish->largest) {
     first.push_back({tile::Alloc{largest, DType::kF32, tile::Space::kReg, 1}});

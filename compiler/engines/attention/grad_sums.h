@@ -69,7 +69,18 @@ class AttentionGradSums {
   void StoreBias(KernelBuilder& b, tile::Block& out, const Index& at, const tile::Expr& column,
                  const std::string& from) const;
   struct Fragments;  // sums in the order of fragments, and where they go
+  struct FragmentPlace;
+  struct FragmentRow;
   void AddRowsFrom(KernelBuilder& b, const Fragments& from, Lowered& lowered) const;
+  // Whether the result takes the place of the sums.
+  bool AreInPlace(const Fragments& from) const;
+  // Thread `number` stores its two rows; `largest` names the register of their largest value.
+  void StoreFragment(KernelBuilder& b, tile::Block& out, const Fragments& from,
+                     const tile::Expr& number, const std::string& largest) const;
+  FragmentPlace PlaceOf(KernelBuilder& b, tile::Block& out, const Fragments& from,
+                        const tile::Expr& number) const;
+  tile::Block StoreHalf(KernelBuilder& b, const Fragments& from, const FragmentRow& row,
+                        const std::string& largest) const;
   void FinishSum(KernelBuilder& b, tile::Block& out, const Fragments& from, const Index& row, int c,
                  const tile::Expr& sum, const std::string& to, const std::string& largest) const;
   void LoadFragments(KernelBuilder& b, tile::Block& out, const Fragments& from,

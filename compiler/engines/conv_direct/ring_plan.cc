@@ -159,18 +159,17 @@ bool TakesRing(const Group& group, const Target& target, const ConvShape& shape)
   return p.fits && p.period * p.taps() * p.strip <= kMostProducts && Registers(p) <= kMostRegisters;
 }
 
-double RingCost(const Group& group, const Target& target, const RingPlan& p) {
-  // Rows that several blocks read come from the L2 cache, so that more arrives than a copy moves.
-  constexpr double kShareOfMemory = 1.05;
-  constexpr double kPrologueCycles = 1700, kSumCycles = 3400;
-  constexpr double kLatencyCycles = 1870, kIssue = 0.75, kMostBytes = 48 * 1024;
-  const Machine machine = MachineOf(target);
-  const double bytes_per_second = ComparedMemory(machine) * kShareOfMemory;
-  if (!p.fits) return kNoSeconds;
-  if (p.period * p.taps() * p.strip > kMostProducts || Registers(p) > 240) return kNoSeconds;
-  const double sms = std::max(target.multiprocessors, 1);
-  const int64_t size = SizeOf(group.graph[p.in].dtype);
-  // Instructions of a thread on a period: reads and conversions, products, results, copies.
+namespace {
+
+// Rows that several blocks read come from the L2 cache, so that more arrives than a copy moves.
+constexpr double kShareOfMemory = 1.05;
+
+// The instructions of a thread on a period, and how often it waits for a stage.
+struct RingBody {
+  double instructions, stages;
+};
+// Reads and conversions, products, results, copies; rows of padding are skipped.
+RingBody BodyOf(const RingPlan& p, int64_t rows, const Machine& machine) {
   const auto period = static_cast<double>(p.period), live = static_cast<double>(p.live);
   const auto lanes = static_cast<double>(p.lanes), strip = static_cast<double>(p.strip);
   const double reads = period * static_cast<double>(p.window()) * (lanes + 1);
@@ -180,36 +179,69 @@ double RingCost(const Group& group, const Target& target, const RingPlan& p) {
   const double chunks = static_cast<double>(p.images * p.staged_columns * p.slab / p.chunk) /
                         static_cast<double>(p.threads());
   const double copies = period * std::ceil(chunks) * (p.wgrad ? 14 : 9);
-  // Rows of padding are skipped.
-  const int64_t rows = group.graph[p.in].dims[2];
   const double inside =
       static_cast<double>(std::min(p.walk(), rows)) / (static_cast<double>(p.bodies()) * period);
-  const double body = 1.08 * ((reads + products) * inside + results + copies + stages * 40);
-  const auto blocks = static_cast<double>(p.splits * p.slabs);
+  return {.instructions = 1.08 * ((reads + products) * inside + results + copies + stages * 40),
+          .stages = stages};
+}
+
+double BlocksOf(const RingPlan& p) { return static_cast<double>(p.splits * p.slabs); }
+
+// Seconds for which instructions keep the multiprocessors busy, each with its share of blocks.
+double BusySeconds(const RingPlan& p, const RingBody& body, double blocks_each,
+                   const Machine& machine) {
+  constexpr double kIssue = 0.75;
   const double warps = std::ceil(static_cast<double>(p.threads()) / 32);
-  const double a_sm = std::ceil(blocks / sms);
   const auto bodies = static_cast<double>(p.steps() * p.bodies());
-  const double issued = a_sm * warps * bodies * body / 4 / kIssue;
+  const double issued = blocks_each * warps * bodies * body.instructions / 4 / kIssue;
   // A block alone waits at its barriers.
-  const double latency = bodies * (body + stages * 150) / std::min(1.0, 4 / warps) *
-                         std::ceil(a_sm / static_cast<double>(p.resident));
-  const double busy = machine.Seconds(std::max(issued, latency));
+  const double latency = bodies * (body.instructions + body.stages * 150) /
+                         std::min(1.0, 4 / warps) *
+                         std::ceil(blocks_each / static_cast<double>(p.resident));
+  return machine.Seconds(std::max(issued, latency));
+}
+
+// Seconds for which memory moves the operands, as fast as the rows in flight let it.
+double MovedSeconds(const Group& group, const RingPlan& p, double blocks_each, double sms,
+                    const Machine& machine) {
+  constexpr double kLatencyCycles = 1870, kMostBytes = 48 * 1024;
+  const int64_t size = SizeOf(group.graph[p.in].dtype);
   const double stage = static_cast<double>((p.in_elements() + p.out_elements()) * size);
-  const double in_flight = std::min(
-      stage * static_cast<double>(p.depth - 1) * std::min(a_sm, static_cast<double>(p.resident)),
-      kMostBytes);
-  const double rate = std::min(bytes_per_second, in_flight * sms / machine.Seconds(kLatencyCycles));
+  const double in_flight = std::min(stage * static_cast<double>(p.depth - 1) *
+                                        std::min(blocks_each, static_cast<double>(p.resident)),
+                                    kMostBytes);
+  const double rate = std::min(ComparedMemory(machine) * kShareOfMemory,
+                               in_flight * sms / machine.Seconds(kLatencyCycles));
   // Units of work that the last round has not.
   const double idle = static_cast<double>(p.steps() * p.splits) / static_cast<double>(p.units()) *
-                      std::max(1.0, a_sm * sms / blocks * 0.8);
+                      std::max(1.0, blocks_each * sms / BlocksOf(p) * 0.8);
   const double halo =
       static_cast<double>(p.walk() * p.row_groups) /
       static_cast<double>((p.rows * p.row_groups - 1) * p.row.stride + p.row.reach() + 1);
-  const double moved = static_cast<double>(FloorBytes(group)) / rate * idle * (0.8 + 0.2 * halo);
+  return static_cast<double>(FloorBytes(group)) / rate * idle * (0.8 + 0.2 * halo);
+}
+
+// Seconds of the kernel that adds up a gradient's slices.
+double SumSeconds(const RingPlan& p, const Machine& machine) {
+  constexpr double kSumCycles = 3400;
+  if (!p.wgrad) return 0;
   const double slices = static_cast<double>(p.splits * p.taps() * p.slabs * p.slab) * 8;
-  const double sums =
-      p.wgrad ? machine.StartSeconds() + machine.Seconds(kSumCycles) + slices / bytes_per_second
-              : 0;
+  return machine.StartSeconds() + machine.Seconds(kSumCycles) +
+         slices / (ComparedMemory(machine) * kShareOfMemory);
+}
+
+}  // namespace
+
+double RingCost(const Group& group, const Target& target, const RingPlan& p) {
+  constexpr double kPrologueCycles = 1700;
+  const Machine machine = MachineOf(target);
+  if (!p.fits) return kNoSeconds;
+  if (p.period * p.taps() * p.strip > kMostProducts || Registers(p) > 240) return kNoSeconds;
+  const double sms = std::max(target.multiprocessors, 1);
+  const double blocks_each = std::ceil(BlocksOf(p) / sms);
+  const RingBody body = BodyOf(p, group.graph[p.in].dims[2], machine);
+  const double busy = BusySeconds(p, body, blocks_each, machine);
+  const double moved = MovedSeconds(group, p, blocks_each, sms, machine);
   // The products alone, of all threads at a time.
   const auto made = static_cast<double>(NumElements(group.graph[p.out].dims));
   const double at_best =
@@ -217,8 +249,8 @@ double RingCost(const Group& group, const Target& target, const RingPlan& p) {
       machine.multiprocessors;
   const double own_memory =
       OwnMemorySeconds(machine, static_cast<double>(FloorBytes(group)) / kShareOfMemory, at_best);
-  return machine.StartSeconds() + machine.Seconds(kPrologueCycles) + sums + own_memory +
-         std::max(busy, moved) + 0.15 * std::min(busy, moved);
+  return machine.StartSeconds() + machine.Seconds(kPrologueCycles) + SumSeconds(p, machine) +
+         own_memory + std::max(busy, moved) + 0.15 * std::min(busy, moved);
 }
 
 }  // namespace kiln::compiler

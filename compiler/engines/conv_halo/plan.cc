@@ -223,6 +223,27 @@ class Planner {
 // wgmma takes the taps of a filter row at once where they are at most 256 columns.
 int TapsOfWgmma(const HaloPlan& plan) { return plan.filter_w <= 4 ? plan.filter_w : 1; }
 
+// The geometry with its tiles over all images, and with the blocks that walk them.
+HaloGeometry WithGrid(const HaloPlan& plan, const Target& target, HaloGeometry g) {
+  g.strips_h = CeilDiv(plan.places_h, g.rows);
+  g.strips_w = CeilDiv(plan.places_w, g.width);
+  int64_t places_d = plan.places_d;
+  for (int tap = 0; plan.is_wgrad && tap < plan.filter_d; ++tap) {
+    const PlaceRange inside = plan.PlacesInside(tap);
+    places_d = std::min(places_d, inside.last - inside.first);
+  }
+  g.tiles = plan.images * places_d * g.strips_h * g.strips_w;
+  g.units = plan.is_deep && !plan.is_wgrad ? CeilDiv(g.tiles, 2) : g.tiles;
+  int64_t slots = std::max<int64_t>(1, target.multiprocessors / plan.parts());
+  // A block's sum is one chain.
+  if (plan.is_wgrad) {
+    const int64_t products = plan.images * places_d * plan.places_h * plan.places_w;
+    slots = std::max(slots, CeilDiv(products, plan.most_products));
+  }
+  g.blocks = std::min(slots, g.units) * plan.parts();
+  return g;
+}
+
 }  // namespace
 
 Result<HaloPlan> PlanHalo(const Group& group) { return Planner(group).Run(); }
@@ -270,23 +291,7 @@ HaloGeometry GeometryOf(const HaloPlan& plan, const HaloTile& tile, const Target
   if (plan.is_deep && !plan.is_wgrad) g.buffers -= g.buffers % 2;
   g.shared_bytes = g.resident_bytes + full_bytes + g.buffers * (g.buffer_bytes + 16) +
                    (plan.is_wgrad ? 0 : barrier_bytes - 16);
-  g.strips_h = CeilDiv(plan.places_h, g.rows);
-  g.strips_w = CeilDiv(plan.places_w, g.width);
-  int64_t places_d = plan.places_d;
-  for (int tap = 0; plan.is_wgrad && tap < plan.filter_d; ++tap) {
-    const PlaceRange inside = plan.PlacesInside(tap);
-    places_d = std::min(places_d, inside.last - inside.first);
-  }
-  g.tiles = plan.images * places_d * g.strips_h * g.strips_w;
-  g.units = plan.is_deep && !plan.is_wgrad ? CeilDiv(g.tiles, 2) : g.tiles;
-  int64_t slots = std::max<int64_t>(1, target.multiprocessors / plan.parts());
-  // A block's sum is one chain.
-  if (plan.is_wgrad) {
-    const int64_t products = plan.images * places_d * plan.places_h * plan.places_w;
-    slots = std::max(slots, CeilDiv(products, plan.most_products));
-  }
-  g.blocks = std::min(slots, g.units) * plan.parts();
-  return g;
+  return WithGrid(plan, target, g);
 }
 
 Status CheckTile(const HaloPlan& plan, const HaloTile& tile, const Target& target) {

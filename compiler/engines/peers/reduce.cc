@@ -1,6 +1,7 @@
 // peer_reduce as a kernel: the skeleton with functions that read x and store its sums, through the
 // maps that x is computed by. Numbers of the second operand stand behind those of the first.
 #include "compiler/engines/peers/kernels.h"
+#include "compiler/kernel/peers_members.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/kernel/vectors.h"
 #include "ir/graph/peers.h"
@@ -26,16 +27,16 @@ class PeerReduceKernel {
 
   Lowered Lower() {
     for (const char* reserved : {"bx", "shape", "read", "store"}) b_.Name(reserved);
-    const std::span<const TensorId> peers = graph::PeersOf(node_);
+    const std::span<const TensorId> buffers = graph::PeersOf(node_);
     Call call{.skeleton = "peer_reduce", .maps = {}, .buffers = {b_.Fault()}};
-    for (const TensorId peer : peers) call.buffers.push_back(b_.SharedPointer(peer));
-    const Expr rank = b_.PeerRank(static_cast<int>(peers.size()));
+    for (const TensorId peer : buffers) call.buffers.push_back(b_.SharedPointer(peer));
+    const Expr rank = b_.PeerRank(static_cast<int>(buffers.size()));
     const int64_t count = Count(0) + Count(1), blocks = CeilDiv(count, kThreads);
-    call.config = {{"kRanks", std::ssize(peers)}, {"kFirstRankFault", kFirstRankFault}};
-    call.shape = {{"limit", b_.PeerLimit()},
-                  {"count", b_.Arg("numbers", count)},
-                  {"first", b_.Arg("first", node_.As<graph::PeerReduceAttrs>().first)},
-                  {"rank", rank}};
+    call.config = {{peers::kRanks, std::ssize(buffers)}, {peers::kFirstRankFault, kFirstRankFault}};
+    AddShapeMember(call, peers::limit, b_.PeerLimit());
+    AddShapeMember(call, peers::count, b_.Arg("numbers", count));
+    AddShapeMember(b_, call, peers::first, node_.As<graph::PeerReduceAttrs>().first);
+    AddShapeMember(call, peers::rank, rank);
     AddRead(call);
     AddStore(call);
     Lowered lowered;

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "compiler/engines/peers/kernels.h"
+#include "compiler/kernel/peers_members.h"
 #include "compiler/kernel/skeleton_call.h"
 #include "compiler/kernel/vectors.h"
 #include "ir/peers.h"
@@ -95,7 +96,7 @@ Result<Lowered> LowerSignalSet(const Group& group, const Target& target) {
   KernelBuilder b(group, target, "peers, a flag is set");
   for (const char* reserved : {"bx", "shape"}) b.Name(reserved);
   Call call{.skeleton = "peer_signal", .maps = {}, .buffers = {b.Pointer(flag)}};
-  call.shape = {{"value", b.WideArg("value", ValueOf(node))}};
+  AddShapeMember(call, peers::value, b.WideArg("value", ValueOf(node)));
   Append(lowered, OneThread(b, std::move(call)));
   return lowered;
 }
@@ -115,8 +116,9 @@ Result<Lowered> LowerSignalWait(const Group& group, const Target& target) {
   Call call{.skeleton = "peer_wait",
             .maps = {},
             .buffers = {b.Fault(), b.SharedPointer(flag), b.Scratch(kIsSet, DType::kI32, false)}};
-  call.config = {{"kSignalFault", kSignalFault}};
-  call.shape = {{"limit", b.PeerLimit()}, {"value", b.WideArg("value", ValueOf(node))}};
+  call.config = {{peers::kSignalFault, kSignalFault}};
+  AddShapeMember(call, peers::limit, b.PeerLimit());
+  AddShapeMember(call, peers::value, b.WideArg("value", ValueOf(node)));
   Append(lowered, OneThread(b, std::move(call)));
   Append(lowered, CopyIf(group, target, [&](KernelBuilder& copy, Block& out) {
            const std::string seen = copy.Scratch(kIsSet, DType::kI32, true);

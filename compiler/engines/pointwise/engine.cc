@@ -187,6 +187,65 @@ Lowered LowerPlaces(const Group& group, const Target& target, int lanes, int thr
   });
 }
 
+// A group whose threads have vectors: `lanes` neighbours of the innermost dim.
+struct VectorWalk {
+  KernelBuilder& b;
+  const std::vector<TensorId>& outputs;
+  int lanes;
+  Expr count;  // vectors; elements where there is a tail
+
+  const Tensor& y() const { return b.graph()[outputs[0]]; }
+  int64_t inner() const { return y().rank() - 1; }
+  bool has_tail() const { return y().rank() == 1; }  // else `lanes` divides the innermost extent
+};
+
+// The index of the vector's first element, where there are several dims.
+Index IndexOfVector(VectorWalk walk, Block& out, const Expr& vector) {
+  KernelBuilder& b = walk.b;
+  const Tensor& y = walk.y();
+  const int64_t inner = walk.inner();
+  Index extents;
+  Dims values;
+  for (int64_t d = 0; d < y.rank(); ++d) {
+    extents.push_back(d == inner ? b.Idx(0) : b.Extent(walk.outputs[0], d));
+    values.push_back(d == inner ? y.dims[d] / walk.lanes : y.dims[d]);
+  }
+  if (!y.dims.empty()) extents[inner] = b.Arg("vectors_n", values[inner]);
+  Index index = b.Unravel(out, vector, extents, values, "i");
+  index[inner] = b.Let(out, "lane0", index[inner] * b.Idx(walk.lanes));
+  return index;
+}
+
+void StoreVector(VectorWalk walk, Block& out, const Index& index, const Expr& vector) {
+  LaneLoop loop(walk.b, out, index, walk.inner(), walk.lanes);
+  if (walk.has_tail()) BindPlaces(walk.b, loop, walk.y().dims, walk.lanes, [&] { return vector; });
+  StoreLanes(walk.b, out, loop, walk.outputs, index, walk.inner(), walk.lanes);
+}
+
+// The vector `at` in a row of several dims.
+void StoreWholeVector(VectorWalk walk, Block& out, const Expr& at) {
+  Block full;
+  const Index index = IndexOfVector(walk, full, at);
+  StoreVector(walk, full, index, at);
+  out.push_back({tile::If{tile::Lt(at, walk.count), std::move(full), {}}});
+}
+
+// The vector `at` of one dim: the last few elements go one by one.
+void StoreVectorOrTail(VectorWalk walk, Block& out, const Expr& at) {
+  KernelBuilder& b = walk.b;
+  const Expr first = b.Let(out, "first", at * b.Idx(walk.lanes));
+  Block full, tail, one;
+  StoreVector(walk, full, {first}, at);
+  const std::string lane = b.Name("t");
+  StoreOutputs(b, one, walk.outputs, {first + tile::Var(lane, b.index_type())});
+  tail.push_back({tile::For{.var = lane,
+                            .type = b.index_type(),
+                            .extent = tile::Op(ScalarOp::kMax, {walk.count - first, b.Idx(0)}),
+                            .body = std::move(one)}});
+  out.push_back({tile::If{tile::Op(ScalarOp::kLe, {first + b.Idx(walk.lanes), walk.count}),
+                          std::move(full), std::move(tail)}});
+}
+
 // Each thread moves `lanes` neighbours of the innermost dim, `unroll` times.
 Lowered LowerVector(const Group& group, const Target& target, int lanes, int threads, int unroll) {
   Lowered lowered;
@@ -194,64 +253,23 @@ Lowered LowerVector(const Group& group, const Target& target, int lanes, int thr
       group, target,
       fmt::format("pointwise, {} lanes, threads={}, unroll={}", lanes, threads, unroll));
   const std::vector<TensorId> outputs = graph::Outputs(group.graph);
-  const TensorId lead = outputs[0];
-  const Tensor& y = group.graph[lead];
-  const int64_t inner = y.rank() - 1;
+  const Tensor& y = group.graph[outputs[0]];
   const int64_t vectors = CeilDiv(NumElements(y.dims), lanes);
-  const bool has_tail = y.rank() == 1;  // otherwise `lanes` divides the innermost extent
-
-  const Expr count = b.Arg("count", has_tail ? y.dims[0] : vectors);
+  VectorWalk walk{.b = b, .outputs = outputs, .lanes = lanes, .count = {}};
+  walk.count = b.Arg("count", walk.has_tail() ? y.dims[0] : vectors);
   b.Name("i");
   const Expr linear = tile::Var("i", b.index_type());
-  const auto emit = [&](Block& out, const Expr& vector, const Expr& element, bool scalar_tail) {
-    Index index;
-    if (has_tail) {
-      index = {element};
-    } else {
-      Index extents;
-      Dims values;
-      for (int64_t d = 0; d < y.rank(); ++d) {
-        extents.push_back(d == inner ? b.Idx(0) : b.Extent(lead, d));
-        values.push_back(d == inner ? y.dims[d] / lanes : y.dims[d]);
-      }
-      if (!y.dims.empty()) extents[inner] = b.Arg("vectors_n", values[inner]);
-      index = b.Unravel(out, vector, extents, values, "i");
-      index[inner] = b.Let(out, "lane0", index[inner] * b.Idx(lanes));
-    }
-    if (scalar_tail) return StoreOutputs(b, out, outputs, index);
-    LaneLoop loop(b, out, index, inner, lanes);
-    if (has_tail) BindPlaces(b, loop, y.dims, lanes, [&] { return vector; });
-    StoreLanes(b, out, loop, outputs, index, inner, lanes);
-  };
-
-  Block in_thread;
-  const Expr tile_index = ThreadLinear(b.index_type(), int64_t{threads} * unroll);
-  const auto guarded = [&](Block& out, const Expr& at) {
-    Block full;
-    if (!has_tail) {
-      emit(full, at, at, false);
-      out.push_back({tile::If{tile::Lt(at, count), std::move(full), {}}});
-      return;
-    }
-    // 1-D: whole vectors, then the last few elements one by one.
-    const Expr first = b.Let(out, "first", at * b.Idx(lanes));
-    emit(full, at, first, false);
-    Block tail, one;
-    const std::string lane = b.Name("t");
-    const Expr element = first + tile::Var(lane, b.index_type());
-    emit(one, at, element, true);
-    tail.push_back({tile::For{.var = lane,
-                              .type = b.index_type(),
-                              .extent = tile::Op(ScalarOp::kMax, {count - first, b.Idx(0)}),
-                              .body = std::move(one)}});
-    out.push_back({tile::If{tile::Op(ScalarOp::kLe, {first + b.Idx(lanes), count}), std::move(full),
-                            std::move(tail)}});
-  };
-  in_thread.push_back({tile::Let{"i", tile_index}});
-  for (int u = 0; u < unroll; ++u) guarded(in_thread, linear + b.Idx(int64_t{u} * threads));
-
   const int64_t per_block = int64_t{threads} * unroll;
-  const Expr total = has_tail ? CeilDivExpr(count, lanes) : count;
+  Block in_thread;
+  in_thread.push_back({tile::Let{"i", ThreadLinear(b.index_type(), per_block)}});
+  for (int u = 0; u < unroll; ++u) {
+    const Expr at = linear + b.Idx(int64_t{u} * threads);
+    if (walk.has_tail())
+      StoreVectorOrTail(walk, in_thread, at);
+    else
+      StoreWholeVector(walk, in_thread, at);
+  }
+  const Expr total = walk.has_tail() ? CeilDivExpr(walk.count, lanes) : walk.count;
   Block body =
       BlockAndThread(b.index_type(), CeilDivExpr(total, per_block), threads, std::move(in_thread));
   b.Finish(std::move(body), {CeilDiv(vectors, per_block), 1, 1}, threads, lowered);

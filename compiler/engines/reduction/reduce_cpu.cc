@@ -61,18 +61,62 @@ void FinishBlocks(KernelBuilder& b, Block body, int64_t blocks, int64_t splits, 
   b.Finish(std::move(block_level), {blocks, splits, 1}, 1, lowered);
 }
 
-// Row bx, split by: for each outer place, the innermost dim in vectors of kLanes and a tail.
-Lowered LowerRows(const ReducePlan& plan, const Target& target, const ReduceKnobs& knobs) {
-  Lowered lowered;
+// A row as its task walks it: outer places, and at each the innermost dim, of which a single long
+// row is cut into pieces, which are its places then.
+struct RowPlaces {
+  std::vector<int64_t> outer;  // reduced dims but the innermost
+  int64_t inner_extent, places;
+  bool is_cut() const { return places == 1; }
+  int64_t piece() const { return is_cut() ? kElementsPerTask : inner_extent; }
+  int64_t steps() const { return is_cut() ? CeilDiv(inner_extent, piece()) : places; }
+};
+RowPlaces PlacesOf(const ReducePlan& plan) {
   std::vector<int64_t> outer = plan.reduced;
   std::erase(outer, plan.inner);
   const int64_t inner_extent = plan.reduced.empty() ? 1 : plan.extent(plan.inner);
   const int64_t places = inner_extent == 0 ? 0 : plan.length / inner_extent;
-  // A single long row is cut along its only dim: places are then chunks of it.
-  const bool cut = places == 1;
-  const int64_t piece = cut ? kElementsPerTask : inner_extent;
-  const int64_t steps = cut ? CeilDiv(inner_extent, piece) : places;
-  const int64_t splits = CpuSplits(target, knobs, plan.rows, steps, std::min(piece, inner_extent));
+  return {.outer = std::move(outer), .inner_extent = inner_extent, .places = places};
+}
+
+// Adds up one step of a row: vectors of kLanes, and a tail.
+Block StepOfRow(KernelBuilder& b, const ReducePlan& plan, const RowPlaces& of, Accumulators& acc,
+                const Index& kept, const Expr& begin) {
+  const DType t = b.index_type();
+  Block loop;
+  const Expr place = b.Let(loop, "place", begin + tile::Var("it", t));
+  Index index = of.is_cut() ? Index(plan.group.graph[plan.input].dims.size(), b.Idx(0))
+                            : UnravelDims(b, loop, plan, of.outer, place, 1, "r");
+  for (int64_t d : plan.kept) index[d] = kept[d];
+  const Expr extent = plan.reduced.empty() ? b.Idx(1) : b.Extent(plan.input, plan.inner);
+  const Expr start = of.is_cut() ? b.Let(loop, "start", place * b.Idx(of.piece())) : b.Idx(0);
+  const Expr length =
+      of.is_cut()
+          ? b.Let(loop, "length", tile::Op(ScalarOp::kMin, {extent - start, b.Idx(of.piece())}))
+          : extent;
+  const auto add = [&](Block& out, const Expr& element, const Expr& lane) {
+    Index at = index;
+    if (!plan.reduced.empty()) at[plan.inner] = element;
+    ValueScope values(b, out);
+    acc.Add(out, values, at, lane);
+  };
+  const std::string l = b.Name("l");
+  Block vector, lanes;
+  add(lanes, start + tile::Var("j", t) * b.Idx(kLanes) + tile::Var(l, t), tile::Var(l, t));
+  vector.push_back({tile::For{l, t, b.Idx(kLanes), Bind::kVector, std::move(lanes)}});
+  loop.push_back({tile::For{"j", t, length / b.Idx(kLanes), Bind::kSerial, std::move(vector)}});
+  const std::string tail = b.Name("t");
+  Block rest;
+  add(rest, start + length / b.Idx(kLanes) * b.Idx(kLanes) + tile::Var(tail, t), b.Idx(0));
+  loop.push_back({tile::For{tail, t, length % b.Idx(kLanes), Bind::kSerial, std::move(rest)}});
+  return loop;
+}
+
+// Row bx, split by: for each outer place, the innermost dim in vectors of kLanes and a tail.
+Lowered LowerRows(const ReducePlan& plan, const Target& target, const ReduceKnobs& knobs) {
+  Lowered lowered;
+  const RowPlaces of = PlacesOf(plan);
+  const int64_t splits =
+      CpuSplits(target, knobs, plan.rows, of.steps(), std::min(of.piece(), of.inner_extent));
   const int first_scratch = splits > 1 ? AddPartials(plan, target, splits, lowered) : 0;
 
   KernelBuilder b(plan.group, target,
@@ -85,35 +129,8 @@ Lowered LowerRows(const ReducePlan& plan, const Target& target, const ReduceKnob
   Block body;
   const Index kept = UnravelDims(b, body, plan, plan.kept, row, 1, "k");
   acc.Declare(body);
-  const Walk range = SplitRange(b, body, steps, splits, by);
-
-  Block loop;
-  const Expr place = b.Let(loop, "place", range.begin + tile::Var("it", t));
-  Index index = cut ? Index(plan.group.graph[plan.input].dims.size(), b.Idx(0))
-                    : UnravelDims(b, loop, plan, outer, place, 1, "r");
-  for (int64_t d : plan.kept) index[d] = kept[d];
-  const Expr extent = plan.reduced.empty() ? b.Idx(1) : b.Extent(plan.input, plan.inner);
-  const Expr start = cut ? b.Let(loop, "start", place * b.Idx(piece)) : b.Idx(0);
-  const Expr length =
-      cut ? b.Let(loop, "length", tile::Op(ScalarOp::kMin, {extent - start, b.Idx(piece)}))
-          : extent;
-  const auto add = [&](Block& out, const Expr& element, const Expr& lane) {
-    Index at = index;
-    if (!plan.reduced.empty()) at[plan.inner] = element;
-    ValueScope values(b, out);
-    acc.Add(out, values, at, lane);
-  };
-  {
-    const std::string l = b.Name("l");
-    Block vector, lanes;
-    add(lanes, start + tile::Var("j", t) * b.Idx(kLanes) + tile::Var(l, t), tile::Var(l, t));
-    vector.push_back({tile::For{l, t, b.Idx(kLanes), Bind::kVector, std::move(lanes)}});
-    loop.push_back({tile::For{"j", t, length / b.Idx(kLanes), Bind::kSerial, std::move(vector)}});
-    const std::string tail = b.Name("t");
-    Block rest;
-    add(rest, start + length / b.Idx(kLanes) * b.Idx(kLanes) + tile::Var(tail, t), b.Idx(0));
-    loop.push_back({tile::For{tail, t, length % b.Idx(kLanes), Bind::kSerial, std::move(rest)}});
-  }
+  const Walk range = SplitRange(b, body, of.steps(), splits, by);
+  Block loop = StepOfRow(b, plan, of, acc, kept, range.begin);
   body.push_back({tile::For{"it", t, range.end - range.begin, Bind::kSerial, std::move(loop)}});
   acc.FoldLanes(body);
   if (splits > 1)

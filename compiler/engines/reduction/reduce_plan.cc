@@ -1,6 +1,7 @@
 #include "compiler/engines/reduction/reduce_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "compiler/kernel/accumulation.h"
@@ -214,15 +215,78 @@ int AddPartials(const ReducePlan& plan, const Target& target, int64_t splits, Lo
   return first;
 }
 
+namespace {
+
 constexpr int kCombineUnroll = 8;
 
-// One thread a row, or a warp a row where the partials of a row are neighbours (on the GPU).
+// Threads of the second stage: one thread a row, or a warp a row where the partials of a row are
+// neighbours (on the GPU).
+struct CombineThreads {
+  bool gpu;
+  int threads, per_row;
+  int64_t rows_per_block;
+};
+CombineThreads ThreadsToCombine(const Target& target, bool row_major) {
+  const bool gpu = target.is_cuda();
+  const int threads = gpu ? 128 : 1, per_row = gpu && row_major ? 32 : 1;
+  return {.gpu = gpu,
+          .threads = threads,
+          .per_row = per_row,
+          .rows_per_block = gpu ? threads / per_row : 256};
+}
+
+// The place of a row's partial result in scratch memory, by its split.
+using PartialPlace = std::function<Expr(const Expr&)>;
+
+// Takes in the partial results of a row: a lane has every per_row-th of them.
+void CombinePartials(KernelBuilder& b, const Accumulators& acc, int first_scratch,
+                     const Expr& splits, const Expr& lane, int per_row, const PartialPlace& place,
+                     Block& body) {
+  std::vector<std::string> scratch;
+  for (size_t r = 0; r < acc.count(); ++r)
+    scratch.push_back(b.Scratch(first_scratch + static_cast<int>(r), acc.type(r), true));
+  const auto combine = [&](Block& out, size_t r, const Expr& value) {
+    out.push_back(
+        {tile::Store{acc.name(r), b.Idx(0), acc.Combined(r, acc.Lane(r, b.Idx(0)), value)}});
+  };
+  UnrolledWalk(b, body, b.Idx(0), splits, per_row, lane, kCombineUnroll,
+               [&](Block& out, const std::vector<Expr>& splits_at) {
+                 // Read all, then combine in order.
+                 std::vector<Expr> values;
+                 for (const Expr& s : splits_at) {
+                   const Expr at = b.Let(out, "at", place(s));
+                   for (size_t r = 0; r < acc.count(); ++r)
+                     values.push_back(b.Let(out, "part", tile::Load(scratch[r], acc.type(r), at)));
+                 }
+                 for (size_t i = 0; i < values.size(); ++i)
+                   combine(out, i % acc.count(), values[i]);
+               });
+  for (int mask = per_row / 2; mask > 0; mask /= 2)
+    for (size_t r = 0; r < acc.count(); ++r)
+      combine(body, r, tile::ShuffleXor(acc.Lane(r, b.Idx(0)), mask));
+}
+
+void FinishCombine(KernelBuilder& b, const CombineThreads& of, int64_t rows, Block body,
+                   Lowered& lowered) {
+  const int64_t blocks = CeilDiv(rows, of.rows_per_block);
+  const Expr grid = b.Arg("blocks", blocks);
+  if (of.gpu) {
+    b.Finish(BlockAndThread(b.index_type(), grid, of.threads, std::move(body)), {blocks, 1, 1},
+             of.threads, lowered);
+    return;
+  }
+  Block loop, block;
+  loop.push_back(
+      {tile::For{"tx", b.index_type(), b.Idx(of.rows_per_block), Bind::kSerial, std::move(body)}});
+  block.push_back({tile::For{"bx", b.index_type(), grid, Bind::kBlockX, std::move(loop)}});
+  b.Finish(std::move(block), {blocks, 1, 1}, 1, lowered);
+}
+
+}  // namespace
+
 void LowerCombine(const ReducePlan& plan, const Target& target, int first_scratch, int64_t splits,
                   bool row_major, Lowered& lowered) {
-  const bool gpu = target.is_cuda();
-  const int threads = gpu ? 128 : 1;
-  const int per_row = gpu && row_major ? 32 : 1;
-  const int64_t rows_per_block = gpu ? threads / per_row : 256;
+  const CombineThreads of = ThreadsToCombine(target, row_major);
   KernelBuilder b(plan.group, target,
                   fmt::format("reduce, second stage: combines the partial results of each row"));
   for (const char* reserved : {"bx", "tx"}) b.Name(reserved);
@@ -231,58 +295,24 @@ void LowerCombine(const ReducePlan& plan, const Target& target, int first_scratc
   const Expr bx = tile::Var("bx", b.index_type()), tx = tile::Var("tx", b.index_type());
 
   Block body;
-  const Expr lane = gpu ? b.Let(body, "lane", tx % b.Idx(per_row)) : b.Idx(0);
+  const Expr lane = of.gpu ? b.Let(body, "lane", tx % b.Idx(of.per_row)) : b.Idx(0);
   const Expr row =
-      b.Let(body, "row", bx * b.Idx(rows_per_block) + (gpu ? tx / b.Idx(per_row) : tx));
+      b.Let(body, "row", bx * b.Idx(of.rows_per_block) + (of.gpu ? tx / b.Idx(of.per_row) : tx));
   // Rows past the end read the last row, so that all lanes take part in the shuffles.
   const Expr safe_row = b.Let(body, "safe_row", tile::Op(ScalarOp::kMin, {row, count - b.Idx(1)}));
   acc.Declare(body);
-  std::vector<std::string> scratch;
-  for (size_t r = 0; r < acc.count(); ++r)
-    scratch.push_back(b.Scratch(first_scratch + static_cast<int>(r), acc.type(r), true));
-  UnrolledWalk(b, body, b.Idx(0), split_count, per_row, lane, kCombineUnroll,
-               [&](Block& out, const std::vector<Expr>& splits_at) {
-                 // Read all, then combine in order.
-                 std::vector<Expr> values;
-                 for (const Expr& s : splits_at) {
-                   const Expr at = b.Let(
-                       out, "at", row_major ? safe_row * split_count + s : s * count + safe_row);
-                   for (size_t r = 0; r < acc.count(); ++r)
-                     values.push_back(b.Let(out, "part", tile::Load(scratch[r], acc.type(r), at)));
-                 }
-                 for (size_t i = 0; i < values.size(); ++i) {
-                   const size_t r = i % acc.count();
-                   out.push_back({tile::Store{acc.name(r), b.Idx(0),
-                                              acc.Combined(r, acc.Lane(r, b.Idx(0)), values[i])}});
-                 }
-               });
-  for (int mask = per_row / 2; mask > 0; mask /= 2) {
-    for (size_t r = 0; r < acc.count(); ++r) {
-      const Expr mine = acc.Lane(r, b.Idx(0));
-      body.push_back({tile::Store{acc.name(r), b.Idx(0),
-                                  acc.Combined(r, mine, tile::ShuffleXor(mine, mask))}});
-    }
-  }
+  CombinePartials(
+      b, acc, first_scratch, split_count, lane, of.per_row,
+      [&](const Expr& s) { return row_major ? safe_row * split_count + s : s * count + safe_row; },
+      body);
   Block store;
   const Index kept = UnravelDims(b, store, plan, plan.kept, row, 1, "k");
   acc.StoreResults(store, kept, [&](size_t r) { return acc.Lane(r, b.Idx(0)); });
   const Expr writes =
-      gpu ? tile::And(tile::Op(ScalarOp::kEq, {lane, b.Idx(0)}), tile::Lt(row, count))
-          : tile::Lt(row, count);
+      of.gpu ? tile::And(tile::Op(ScalarOp::kEq, {lane, b.Idx(0)}), tile::Lt(row, count))
+             : tile::Lt(row, count);
   body.push_back({tile::If{writes, std::move(store), {}}});
-
-  const int64_t blocks = CeilDiv(plan.rows, rows_per_block);
-  const Expr grid = b.Arg("blocks", blocks);
-  if (gpu) {
-    b.Finish(BlockAndThread(b.index_type(), grid, threads, std::move(body)), {blocks, 1, 1},
-             threads, lowered);
-    return;
-  }
-  Block rows, block;
-  rows.push_back(
-      {tile::For{"tx", b.index_type(), b.Idx(rows_per_block), Bind::kSerial, std::move(body)}});
-  block.push_back({tile::For{"bx", b.index_type(), grid, Bind::kBlockX, std::move(rows)}});
-  b.Finish(std::move(block), {blocks, 1, 1}, 1, lowered);
+  FinishCombine(b, of, plan.rows, std::move(body), lowered);
 }
 
 }  // namespace kiln::compiler

@@ -4,6 +4,7 @@
 // order.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -31,6 +32,16 @@ class RowsColumns {
   tile::Expr Combined(size_t c, tile::Expr a, tile::Expr b) const;
   void PublishTeam(tile::Block& out, size_t c, const tile::Expr& lane);
   void PublishBlock(tile::Block& out, size_t c, const tile::Expr& lane);
+  struct TeamRows;
+  TeamRows ShareRows(tile::Block& out, size_t c, const tile::Expr& lane, int teams);
+  // `emit` says what is done with each vector of a thread: at its place in the row of team `from`,
+  // and at its slot of registers.
+  void EachVector(
+      tile::Block& to, const TeamRows& rows, const tile::Expr& from,
+      const std::function<void(tile::Block&, const tile::Expr&, const tile::Expr&)>& emit);
+  void LeaveSums(tile::Block& to, const TeamRows& rows, size_t c, const tile::Expr& from);
+  void TakeSums(tile::Block& to, const TeamRows& rows, size_t c, const tile::Expr& from);
+  void StoreTotals(tile::Block& out, const TeamRows& rows, size_t c, int teams);
 
   const RowsPlan& plan_;
   const RowsShape& shape_;

@@ -7,10 +7,9 @@
 // PTX ISA "ld.acquire", "st.release" of system scope, and "%globaltimer".
 
 struct peer_shape {
-  long long limit;         // nanoseconds of a wait
-  long long value;         // of a flag
-  long long count, first;  // numbers, and where they begin in the buffers
-  int rank;                // this GPU's
+#define WIDE(name) long long name;
+#define NUMBER(name) int name;
+#include "codegen/cuda/device/peers/peers.def"
 };
 
 __device__ inline unsigned long long peer_load(const unsigned long long* word) {
