@@ -245,13 +245,13 @@ Result<std::vector<Candidate>> VaryArguments(const Task& task, Place place, Find
   if (!found.best.has_value()) return varied;
   ASSIGN_OR_RETURN(const Candidate best, CandidateOf(*found.best, task.group, task.target));
   const Engine& engine = Engines()[static_cast<size_t>(best.engine)];
+  ASSIGN_OR_RETURN(const auto plan, engine.plan(task.group, task.target));
   for (size_t k = 0; k < engine.knobs.size(); ++k) {
     if (engine.knobs[k].in_text != InText::kNothing) continue;
     for (const int value : engine.knobs[k].domain) {
       Candidate other = best;
       other.knobs[k] = value;
-      if (other == best || !std::isfinite(engine.cost(task.group, task.target, other.knobs)))
-        continue;
+      if (other == best || !std::isfinite(plan->EstimateOf(other.knobs).seconds)) continue;
       if (task.IsOutOfBudget()) return varied;
       varied.push_back(other);
       if (const Record* known = KnownOf(other, task, found))
