@@ -137,7 +137,7 @@ double MmaEnginePlan::Seconds(const MmaPlan& plan) const {
       std::min(target_.shared_bytes_per_block / (plan.stages * plan.StageBytes() + 2048),
                int64_t{8} / plan.warps()),
       1, 2);
-  const int64_t resident = std::min(fit, CeilDiv(blocks, sms));
+  const int64_t resident = std::min(fit, std::max<int64_t>(CeilDiv(blocks, sms), 1));
   const double alone = resident * plan.warps() >= 8 ? 1.0 : 1.5;
   const double fill = 1200 + 400.0 * plan.stages, epilogue = plan.tile_m * plan.tile_n * 0.12;
   const double tile_cycles = static_cast<double>(steps) * StepCycles(plan, machine_) * alone +

@@ -148,7 +148,7 @@ double SimtPlan::SecondsOnGpu(const SimtKnobs& k) const {
   const int64_t slices = SimtSlices(size_, reductions_, target_, k);
   const int64_t waves = CeilDiv(tiles * slices, std::max(target_.multiprocessors, 1));
   // Resident blocks of 64 accumulators a thread hide latency together; a lone one does it worse.
-  const int64_t resident = std::min<int64_t>(waves, 512 / patch.threads);
+  const int64_t resident = std::clamp<int64_t>(waves, 1, 512 / patch.threads);
   const double warps = static_cast<double>(resident * patch.threads) / 32;
   const double rate = std::min(1.0, kRateOfWarp * warps);
   // A block fills its first panels and writes its tile while it multiplies nothing.

@@ -60,6 +60,8 @@ TEST(Candidates, ProposalsAgreeWithTheirParts) {
       ASSERT_FALSE(proposals.empty()) << sample.graph.name << " " << engine.name;
       for (const Proposal& p : proposals) {
         const Estimate alone = (*plan)->EstimateOf(p.knobs);
+        EXPECT_GE(p.seconds, 0) << sample.graph.name << " "
+                                << engine.name;  // no NaN, even of nothing
         EXPECT_EQ(p.seconds, alone.seconds) << engine.name << " " << KnobText(engine, p.knobs);
         EXPECT_EQ(p.shared_bytes, alone.shared_bytes)
             << engine.name << " " << KnobText(engine, p.knobs);
