@@ -123,11 +123,24 @@ std::vector<Candidate> RankedIn(Group& group, const PassContext& context) {
   return both;
 }
 
-void Pick(Group& group, int index, const PassContext& context) {
+// The sentence of the engine that would take the group on another device.
+Status WhyNobodyTakes(const Group& group, const Target& target) {
+  for (const Engine& engine : Engines()) {
+    Status status = Supports(engine, group, target);
+    if (status.code() != Code::kUnsupportedGraphPattern)
+      return std::move(status).Within(engine.name);
+  }
+  return Status::Text(Code::kNotSupported, "no engine knows what the group computes");
+}
+
+Status Pick(Group& group, int index, const PassContext& context) {
   const Target& target = context.target;
   const std::vector<Candidate> ranked = RankedIn(group, context);
-  // The generic engines take every group: this is the promise of the partitioner.
-  CHECK(!ranked.empty(), "no engine takes group {}", index);
+  if (ranked.empty()) {
+    // The generic engines take every group of one device: this is the promise of the partitioner.
+    CHECK(group.kind == GroupKind::kPeers, "no engine takes group {}", index);
+    return WhyNobodyTakes(group, target);
+  }
   const int64_t limit = context.choice.least_workspace ? 0 : context.scratch_limit;
   const Candidate& taken = limit >= 0 && !LaunchesNothing(group)
                                ? WithinScratch(group, ranked, target, limit)
@@ -136,6 +149,7 @@ void Pick(Group& group, int index, const PassContext& context) {
   group.knobs = taken.knobs;
   group.cost = taken.seconds;
   group.least_cost = LeastSeconds(ranked);
+  return {};
 }
 
 void PickAs(const Group& equal, Group& group) {
@@ -186,7 +200,7 @@ Result<bool> PickAll(Module& module, const PassContext& context) {
     else if (is_chosen)
       TakersOf(group, context.target, Inputs::kExact, DeclinedBy(group));
     else
-      Pick(group, static_cast<int>(i), context);
+      RETURN_IF_ERROR(Pick(group, static_cast<int>(i), context));
   }
   const int leading = LeadingGroup(module);
   const bool is_limited = context.choice.least_workspace || context.scratch_limit >= 0;

@@ -10,6 +10,7 @@
 #include "ir/graph/builder.h"
 #include "ir/graph/import_recorded.h"
 #include "ir/graph/ops.h"
+#include "ir/graph/peers.h"
 
 namespace kiln::testing {
 namespace {
@@ -80,6 +81,11 @@ std::vector<Recorded> RecordedGraphs() {
       graphs.push_back({number, *std::move(g)});
   }
   return graphs;
+}
+
+bool NeedsSeveralGpus(const Graph& g) {
+  return std::ranges::any_of(g.nodes,
+                             [](const Node& node) { return graph::PeersOf(node).size() > 1; });
 }
 
 Result<Graph> WithSmallExtents(Graph g) {

@@ -15,6 +15,9 @@ struct Recorded {
 // The recorded graphs that import.
 std::vector<Recorded> RecordedGraphs();
 
+// True if the graph has a part that several GPUs compute together, which the CPU device declines.
+bool NeedsSeveralGpus(const graph::Graph& graph);
+
 // A graph with each extent above 16 replaced by a small one, the same one wherever it stands; those
 // of convolutions, windows and parts only where their geometry allows it. An error where extents
 // depend on each other in other ways than by being equal.
