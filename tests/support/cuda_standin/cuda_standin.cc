@@ -119,6 +119,7 @@ CuResult Noted(const char* function) {
 #pragma weak cuMemAlloc_v2
 #pragma weak cuMemFree_v2
 #pragma weak cuMemAllocAsync
+#pragma weak cuMemAllocHost_v2
 #pragma weak cuMemFreeAsync
 #pragma weak cuMemcpyHtoD_v2
 #pragma weak cuMemcpyDtoH_v2
@@ -405,6 +406,11 @@ CuResult cuMemAllocAsync(CuAddress* address, size_t bytes, CuStream) {
   Hear("cuMemAllocAsync");
   void* const memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   return *address = reinterpret_cast<CuAddress>(memory), Noted("cuMemAllocAsync");
+}
+CuResult cuMemAllocHost_v2(void** memory, size_t bytes) {
+  Hear("cuMemAllocHost_v2");
+  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return Noted("cuMemAllocHost_v2");
 }
 CuResult cuMemFreeAsync(CuAddress address, CuStream) {
   Hear("cuMemFreeAsync");
