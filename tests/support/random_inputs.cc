@@ -60,11 +60,24 @@ void HideKeys(std::mt19937_64& random, std::vector<double>& values) {
   }
 }
 
+// False where each stride leads beyond all that the smaller ones reach: no two elements lie at one
+// place then.
+bool MayShare(const Tensor& tensor) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, extent
+  for (size_t d = 0; d < tensor.dims.size(); ++d)
+    if (tensor.dims[d] > 1) dims.emplace_back(tensor.strides[d], tensor.dims[d]);
+  std::ranges::sort(dims);
+  int64_t reach = 0;
+  for (const auto& [stride, extent] : dims) {
+    if (stride <= reach) return true;
+    reach += stride * (extent - 1);
+  }
+  return false;
+}
+
 // Elements that lie at one place have one value, the first one's.
 void UnifyShared(const Tensor& tensor, std::vector<double>& values) {
-  if (SpanElements(tensor.dims, tensor.strides) >= std::ssize(values) &&
-      std::ranges::find(tensor.strides, 0) == tensor.strides.end())
-    return;
+  if (!MayShare(tensor)) return;
   std::map<int64_t, double> by_place;
   for (size_t i = 0; i < values.size(); ++i) {
     int64_t place = 0, rest = static_cast<int64_t>(i);
