@@ -111,7 +111,7 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 // that even graphs that amplify errors can be compared from end to end.
 graph::Graph InDouble(graph::Graph g) {
   for (graph::Node& node : g.nodes)
-    if (IsFloat(node.compute)) node.compute = DType::kF64;
+    if (IsFloat(node.compute) && node.op != graph::GraphOp::kPeerReduce) node.compute = DType::kF64;
   // The type that a tensor is quantised to is part of the operation, and a network has one type.
   constexpr graph::GraphOp kTyped[] = {
       graph::GraphOp::kBlockScaleQuantize, graph::GraphOp::kRnnForward,
@@ -120,6 +120,12 @@ graph::Graph InDouble(graph::Graph g) {
   for (const graph::Node& node : g.nodes)
     if (std::ranges::find(kTyped, node.op) != std::end(kTyped))
       quantised.insert(node.outputs.begin(), node.outputs.end());
+  // GPUs exchange f32.
+  for (const graph::Node& node : g.nodes) {
+    if (node.op != graph::GraphOp::kPeerReduce) continue;
+    quantised.insert(node.inputs.begin(), node.inputs.end());
+    quantised.insert(node.outputs.begin(), node.outputs.end());
+  }
   for (size_t id = 0; id < g.tensors.size(); ++id) {
     graph::Tensor& t = g.tensors[id];
     if (t.is_virtual && IsFloat(t.dtype) && !quantised.contains(static_cast<graph::TensorId>(id)))
