@@ -203,7 +203,9 @@ TEST_F(CtcArguments, ThatDoNotFitAreRefused) {
       row.change(a);
       const bool is_refused = (row.refused & function) != 0;
       EXPECT_EQ(Run(function, a) / 1000, is_refused ? row.thousand : 0) << name << ", " << row.name;
-      if (is_refused && (function & kCalls) != 0) EXPECT_TRUE(IsUntouched()) << name << row.name;
+      if (is_refused && (function & kCalls) != 0) {
+        EXPECT_TRUE(IsUntouched()) << name << row.name;
+      }
     }
   }
 }
