@@ -14,6 +14,9 @@
 namespace kiln::cuda_codegen {
 namespace {
 
+// Literals that know their lengths: clang gives up counting letters of a megabyte as it compiles.
+using namespace std::string_view_literals;
+
 #include "codegen/cuda/device_text.inc"
 
 // A name that kernels call or declare things by, and the file that has it.

@@ -92,7 +92,7 @@ def main(paths):
         print(f"constexpr int kNeeds{at}[] = {{{rows}}};")
     print("constexpr DeviceFile kFiles[] = {")
     for at, name in enumerate(names):
-        print(f'{{"{name}", kNeeds{at}, R"cuh({files[name][1]})cuh"}},')
+        print(f'{{"{name}", kNeeds{at}, R"cuh({files[name][1]})cuh"sv}},')
     print("};")
 
 

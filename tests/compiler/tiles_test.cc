@@ -120,9 +120,11 @@ graph::Graph InDouble(graph::Graph g) {
   for (const graph::Node& node : g.nodes)
     if (std::ranges::find(kTyped, node.op) != std::end(kTyped))
       quantised.insert(node.outputs.begin(), node.outputs.end());
-  // GPUs exchange f32.
+  // GPUs exchange f32, and hand on what they have as it is.
+  constexpr graph::GraphOp kBetweenGpus[] = {
+      graph::GraphOp::kPeerReduce, graph::GraphOp::kSignalSet, graph::GraphOp::kSignalWait};
   for (const graph::Node& node : g.nodes) {
-    if (node.op != graph::GraphOp::kPeerReduce) continue;
+    if (std::ranges::find(kBetweenGpus, node.op) == std::end(kBetweenGpus)) continue;
     quantised.insert(node.inputs.begin(), node.inputs.end());
     quantised.insert(node.outputs.begin(), node.outputs.end());
   }

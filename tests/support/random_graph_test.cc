@@ -50,8 +50,9 @@ TEST(RandomGraphs, HaveAllThatAGraphCanHave) {
 #include "ir/graph/graph_ops.def"
 #undef GRAPH_OP
   for (const int count :
-       {seen.shared, seen.overlapping, seen.from_vectors, seen.to_vectors, seen.normal, seen.peers})
+       {seen.shared, seen.overlapping, seen.from_vectors, seen.to_vectors, seen.normal})
     EXPECT_GE(count, 10);
+  EXPECT_GE(seen.peers, 5);
   std::printf(
       "%d operands see places several times, %d overlap, %d are in vectors, %d results; %d "
       "normal, %d peers\n",
