@@ -299,6 +299,19 @@ void DecomposeMatmul(Graph& g, Node node) {
 
 bool IsIdentity(const Dims& permutation) { return std::ranges::is_sorted(permutation); }
 
+// The dims in the order of memory; of those with one stride, whose elements overlap, the longer one
+// first, so that both tensors of a reshape walk the places that they share alike. Dims of extent 1
+// stay where they are.
+Dims OrderOfPlaces(const graph::Tensor& t) {
+  Dims order = MemoryOrder(t.strides);
+  const auto extent = [&](int64_t d) { return t.dims[static_cast<size_t>(d)]; };
+  const auto stride = [&](int64_t d) { return t.strides[static_cast<size_t>(d)]; };
+  for (auto i = order.begin(); i != order.end(); ++i)
+    for (auto j = i + 1; j != order.end() && stride(*j) == stride(*i); ++j)
+      if (extent(*i) != 1 && extent(*j) > extent(*i)) std::iter_swap(i, j);
+  return order;
+}
+
 }  // namespace
 
 // A reshape that keeps the memory is a transpose to memory order, a row-major reshape, and a
@@ -310,7 +323,7 @@ void DecomposeReshape(Graph& g, Node node) {
     g.AddNode(std::move(node));
     return;
   }
-  const Dims from = MemoryOrder(g[x].strides), to = MemoryOrder(g[y].strides);
+  const Dims from = OrderOfPlaces(g[x]), to = OrderOfPlaces(g[y]);
   const auto ordered = [&](TensorId id, const Dims& order) {
     graph::Tensor t = g[id];
     for (size_t d = 0; d < order.size(); ++d) t.dims[d] = g[id].dims[order[d]];
