@@ -6,7 +6,9 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <span>
 
+#include "ir/peers.h"
 #include "runtime/peers.h"
 #include "runtime/prepare.h"
 #include "runtime/program_check.h"
@@ -195,10 +197,11 @@ void Executable::LayOutRank(const Launch& launch, const LaunchArg& arg, int slot
 
 Result<std::vector<int>> Executable::RanksOf(std::span<void* const> pointers) const {
   std::vector<int> ranks;
+  ranks.reserve(peers_.size());
   for (const std::vector<int>& group : peers_) {
-    std::vector<void*> buffers;
-    for (const int tensor : group) buffers.push_back(pointers[static_cast<size_t>(tensor)]);
-    ASSIGN_OR_RETURN(ranks.emplace_back(), RankOf(device_, buffers));
+    std::array<void*, kMostPeers> buffers;
+    for (size_t r = 0; r < group.size(); ++r) buffers[r] = pointers[static_cast<size_t>(group[r])];
+    ASSIGN_OR_RETURN(ranks.emplace_back(), RankOf(device_, std::span(buffers).first(group.size())));
   }
   return ranks;
 }
