@@ -10,8 +10,6 @@ namespace kiln::api::legacy {
 namespace {
 
 constexpr int64_t kPartAlignment = 256;  // bytes
-// Windows are written into the work space in words of 64 bits.
-constexpr uintptr_t kWorkAlignment = 16;
 constexpr int64_t kMostElements = std::numeric_limits<int32_t>::max();
 
 static_assert(CUDNN_SEQDATA_TIME_DIM == 0 && CUDNN_SEQDATA_BATCH_DIM == 1 &&
@@ -255,10 +253,7 @@ Result<WindowBound> AttnProblem::BoundOf(AttnCalls& calls, std::span<const int32
 // ---- what else the calls check
 
 Status CheckWork(const AttnMemory& memory, const void* work, size_t bytes) {
-  RETURN_IF_ERROR(NotNull(work, "the work space"));
-  if (reinterpret_cast<uintptr_t>(work) % kWorkAlignment != 0)
-    return Status::Error(Code::kBadParam, "the work space is not aligned to {} bytes",
-                         kWorkAlignment);
+  RETURN_IF_ERROR(CheckPlace(work, "the work space"));
   if (bytes >= static_cast<size_t>(memory.work_bytes)) return {};
   return Status::Error(Code::kBadParam, "the work space has {} bytes; at least {} are needed",
                        bytes, memory.work_bytes);

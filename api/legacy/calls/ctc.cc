@@ -26,7 +26,6 @@ constexpr int64_t kLabelStep = 16;
 // The work space of a plan begins at a multiple of this.
 constexpr int64_t kPlanAlignment = 256;
 constexpr int kIntAlignment = 4;
-constexpr uintptr_t kWorkspaceAlignment = 16;  // of the client's pointer
 
 struct Problem {
   CtcLossDesc desc;
@@ -173,10 +172,7 @@ Status CheckGradients(const Problem& p, const void* gradients) {
 Status CheckWorkspace(const void* workspace, size_t bytes, int64_t needed) {
   if (static_cast<int64_t>(bytes) < needed)
     return Status::Error(Code::kBadParam, "{} bytes of work space; {} are needed", bytes, needed);
-  RETURN_IF_ERROR(NotNull(workspace, "the work space"));
-  if (reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment == 0) return {};
-  return Status::Error(Code::kBadParam, "the work space is not aligned to {} bytes",
-                       kWorkspaceAlignment);
+  return CheckPlace(workspace, "the work space");
 }
 
 // ---- labels and lengths of the host

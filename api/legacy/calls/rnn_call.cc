@@ -14,8 +14,6 @@ using graph::GraphOp;
 using graph::TensorId;
 
 constexpr size_t kAlignment = 256;
-// Lengths are written into the work space in words of 64 bits.
-constexpr uintptr_t kWorkAlignment = 16;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -247,10 +245,7 @@ Result<Workspace> PrepareWork(Handle& handle, const RnnProblem& problem, const R
   if (work.bytes < least_bytes)
     return Status::Error(Code::kBadParam, "{} bytes of work space; {} are needed", work.bytes,
                          least_bytes);
-  RETURN_IF_ERROR(NotNull(work.data, "the work space"));
-  if (reinterpret_cast<uintptr_t>(work.data) % kWorkAlignment != 0)
-    return Status::Error(Code::kBadParam, "the work space is not aligned to {} bytes",
-                         kWorkAlignment);
+  RETURN_IF_ERROR(CheckPlace(work.data, "the work space"));
   auto* const memory = static_cast<std::byte*>(work.data);
   if (problem.has_lengths) RETURN_IF_ERROR(WriteHostValues(handle, data.lengths, memory));
   return Workspace{.data = memory + taken,

@@ -107,6 +107,13 @@ int64_t HostValuesBytes(int64_t count) {
   return (launches + (PackedLaunches(launches, 1) + 1 < launches ? packed : 0)) * kLaunchBytes;
 }
 
+Status CheckPlace(const void* place, std::string_view name) {
+  constexpr uintptr_t kAlignment = 16;
+  RETURN_IF_ERROR(NotNull(place, name));
+  if (reinterpret_cast<uintptr_t>(place) % kAlignment == 0) return {};
+  return Status::Error(Code::kBadParam, "{} is not aligned to {} bytes", name, kAlignment);
+}
+
 Status WriteHostValues(Handle& handle, std::span<const int32_t> values, void* place) {
   const int64_t value_bytes = BytesOf(values);
   if (value_bytes == kValueBytes)

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "api/lifecycle/handle.h"
 #include "ir/base/result.h"
@@ -15,6 +16,10 @@ namespace kiln::api::legacy {
 // The bytes that WriteHostValues writes for `count` values or fewer: whole launches, and behind
 // them room for values that travel packed.
 int64_t HostValuesBytes(int64_t count);
+
+// An error unless the memory can hold host values: it is there, and aligned to 16 bytes, as
+// allocators give it, since they are written in wide words.
+Status CheckPlace(const void* place, std::string_view name);
 
 // Enqueues that `values` are written to `place`, memory of the device aligned to 8 bytes, as i32
 // one behind the other, and zeroes up to the end of a launch.
